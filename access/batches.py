@@ -8,8 +8,6 @@ from collections.abc import Callable, Hashable, Iterable
 from .callers import Caller
 from .sources import Kind
 
-__all__ = ["BatchStep", "CallBatch", "CompactBatch", "CompleteBatch"]
-
 
 class BatchStep:
     """One operation of a batch on one key, for one caller or for several."""

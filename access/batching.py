@@ -20,8 +20,6 @@ from .functions import all_of
 from .ordering import KeyTurns, Turn
 from .sources import Kind
 
-__all__ = ["Batcher", "Batching"]
-
 
 @dataclass(frozen=True, slots=True)
 class Batching:

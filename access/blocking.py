@@ -16,8 +16,6 @@ from structable.spi.authors import shown
 from .loop_thread import LoopThread
 from .table import AsyncTable
 
-__all__ = ["BlockingTable", "blocking"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 Result = TypeVar("Result")

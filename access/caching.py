@@ -17,8 +17,6 @@ from structable.spi.authors import shown
 from .copies import another, private_copy
 from .metrics import Instruments
 
-__all__ = ["Cache", "CachedRows", "CachedWrite"]
-
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 Result = TypeVar("Result")

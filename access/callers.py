@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable
 
 from .copies import another
 
-__all__ = ["Caller", "Failures", "WriteCaller", "fail_all"]
-
 _MOST_FAILURES = 100
 
 

@@ -15,8 +15,6 @@ from .metrics import CallOutcome, Instruments
 from .retrying import Retrier, caused_by
 from .sources import Kind, Source, Update
 
-__all__ = ["Calls"]
-
 Result = TypeVar("Result")
 Pairs = Sequence[tuple[Hashable, object]]
 

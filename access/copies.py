@@ -10,8 +10,6 @@ from typing import Final, TypeVar
 
 from structable.spi import Row
 
-__all__ = ["another", "own_copy", "private_copy"]
-
 V = TypeVar("V")
 
 _IMMUTABLE: Final = frozenset(

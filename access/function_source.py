@@ -13,8 +13,6 @@ from .copies import own_copy
 from .functions import FunctionTable, TableReadFunction, TableWriteFunction
 from .sources import CheckedWrite, Kind, Source, Update
 
-__all__ = ["FunctionSource"]
-
 Result = TypeVar("Result")
 
 

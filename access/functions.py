@@ -13,8 +13,6 @@ from structable.spi.authors import shown
 
 from .retrying import caused_by
 
-__all__ = ["FunctionTable", "TableReadFunction", "TableWriteFunction", "all_of"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 T = TypeVar("T")

@@ -21,8 +21,6 @@ from .retrying import Retrier, Retry, caused_by
 from .sources import CheckedWrite, Kind, Source, Update
 from .turns import AwaitedTurn, Joinable, ReadTurn, RowReading, Rows
 
-__all__ = ["Layers"]
-
 Pairs = list[tuple[Hashable, CheckedWrite]]
 
 

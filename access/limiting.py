@@ -14,8 +14,6 @@ from structable.spi.authors import shown
 
 from .metrics import Instruments
 
-__all__ = ["Limiter", "RateLimit"]
-
 # object: keys and values are the source's own.
 Credits: TypeAlias = Callable[..., float]
 

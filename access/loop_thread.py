@@ -14,8 +14,6 @@ from typing import Generic, TypeVar
 
 from structable.spi import TransactionClosedError
 
-__all__ = ["LoopThread"]
-
 Result = TypeVar("Result")
 
 

@@ -12,8 +12,6 @@ from opentelemetry.metrics import CallbackOptions, Counter, Meter, Observation
 
 from structable.spi.authors import duration_histogram, recording_meter, records
 
-__all__ = ["CacheGauge", "CallOutcome", "Instruments"]
-
 CallOutcome = Literal["ok", "not_found", "error"]
 
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)

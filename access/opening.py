@@ -21,8 +21,6 @@ from .sources import Source
 from .structured import StructuredSource
 from .table import AsyncTable
 
-__all__ = ["open_table"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

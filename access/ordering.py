@@ -6,8 +6,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable
 
-__all__ = ["KeyTurns", "Turn"]
-
 
 class Turn(ABC):
     """The place of one call, or of a batch of them, among the calls of its keys."""

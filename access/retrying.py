@@ -23,8 +23,6 @@ from structable.spi.authors import shown
 
 from .metrics import Instruments
 
-__all__ = ["Retrier", "Retry", "caused_by"]
-
 Result = TypeVar("Result")
 When: TypeAlias = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
 

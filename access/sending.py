@@ -13,8 +13,6 @@ from structable.spi.authors import shown
 from .retrying import caused_by
 from .table import AsyncTable
 
-__all__ = ["send_to", "send_update_to"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 M = TypeVar("M")

@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Hashable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = ["CheckedWrite", "Kind", "Source", "Update"]
-
 Kind: TypeAlias = Literal["get", "put", "upsert", "update", "delete"]
 
 

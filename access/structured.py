@@ -34,8 +34,6 @@ from structable.spi.authors import (
 from .sources import CheckedWrite, Kind, Source, Update
 from .threads import Threads
 
-__all__ = ["StructuredSource"]
-
 Result = TypeVar("Result")
 Key = tuple[Value, ...]
 

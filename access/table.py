@@ -15,8 +15,6 @@ from .layers import Layers
 from .sources import CheckedWrite, Source
 from .verbs import TableVerbs
 
-__all__ = ["AsyncTable"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -9,8 +9,6 @@ from typing import Any, Generic, TypeVar
 
 from structable.spi import Isolation, Transaction, Transactional
 
-__all__ = ["ThreadCall", "Threads", "attend", "run_async"]
-
 T = TypeVar("T")
 
 

@@ -12,8 +12,6 @@ from .copies import another, own_copy
 from .ordering import KeyTurns, Turn
 from .threads import attend
 
-__all__ = ["AwaitedTurn", "Joinable", "ReadTurn", "RowReading"]
-
 Rows: TypeAlias = Mapping[Hashable, object]
 Reader: TypeAlias = Callable[[Rows, BaseException | None, bool], None]
 """Gets the rows that were found, or the error, and whether another reader gets them, too."""

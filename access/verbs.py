@@ -16,8 +16,6 @@ from .layers import Layers
 from .sources import Source
 from .structured import StructuredSource
 
-__all__ = ["TableVerbs"]
-
 K = TypeVar("K")
 
 _ALL = Range()

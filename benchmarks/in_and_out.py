@@ -26,8 +26,6 @@ from .measuring import Contender, Measurement, Scale, compare
 from .memory import status
 from .rows import TABLE, make_rows, specification
 
-__all__ = ["measure"]
-
 AREA = "in-and-out"
 _MEMORY = 256.0
 _SPAWN = multiprocessing.get_context("spawn")

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-__all__ = ["Contender", "Measurement", "Scale", "compare", "measured"]
-
 Round = Callable[[], float]
 """Does one round of work and returns the seconds per operation."""
 

@@ -22,8 +22,6 @@ from .leveldb.stores import url_of
 from .measuring import Contender, Measurement, Scale, compare
 from .rows import TABLE, batches, make_rows, specification
 
-__all__ = ["measure", "status"]
-
 AREA = "memory"
 _GOAL = 400.0
 _SPAWN = multiprocessing.get_context("spawn")

@@ -14,20 +14,6 @@ from itertools import islice
 
 from structable.spi import Field, TableSpecification, Value
 
-__all__ = [
-    "BATCH",
-    "TABLE",
-    "Row",
-    "batches",
-    "make_rows",
-    "raw_entry",
-    "raw_key",
-    "raw_value",
-    "row_key",
-    "specification",
-    "statuses",
-]
-
 BATCH = 1_000
 """Rows per write batch or commit, wherever rows are loaded."""
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-__all__ = ["JDBC_DRIVER", "consume", "spark_session"]
-
 JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
 """The path in Debian's libpostgresql-jdbc-java."""
 

@@ -23,8 +23,6 @@ from .measuring import Contender, Measurement, Scale, compare
 from .rows import TABLE
 from .sessions import consume, spark_session
 
-__all__ = ["measure"]
-
 AREA = "spark"
 
 

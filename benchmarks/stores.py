@@ -15,8 +15,6 @@ from benchmarks.postgresql.database import available
 from benchmarks.postgresql.database import database as postgresql_database
 from tests.servers.availability import NoServerError
 
-__all__ = ["STORES_VARIABLE", "chosen_stores", "measure_stores"]
-
 STORES_VARIABLE = "STRUCTABLE_BENCH_STORES"
 """Names the stores to measure; all without it."""
 

@@ -31,8 +31,6 @@ from .language.errors import (
     outcome_unknown,
 )
 
-__all__ = ["app"]
-
 ENTRY_POINT_GROUP = "structable.commands"
 
 

@@ -37,20 +37,7 @@ from .jobs import Worker
 from .messaging.consumer import Batch, Consumer
 from .messaging.status import GroupStatus, TopicStatus
 from .messaging.topics import DeadLetter, Topics
-from .records import (
-    Byte,
-    Digits,
-    Int,
-    Json,
-    Local,
-    Page,
-    Record,
-    RecordIterator,
-    Records,
-    RecordTable,
-    Short,
-    Single,
-)
+from .records import Byte, Digits, Int, Json, Local, Page, Record, RecordIterator, Records, RecordTable, Short, Single
 from .secrets.key_providers import EnvironmentKeys, FileKeys, KeyProvider
 from .session import Session
 from .system.field_lineage import RunOperations
@@ -79,15 +66,7 @@ from .tables.jobs import Job, JobState
 from .tables.lineage import Access, DatasetAccess
 from .tables.namespaces import Config, Namespace, Profile, ProfileStatus
 from .tables.platform import Capability, LogFile, Operation, OperationStatus, Peer, PeerState, Side, SyncState
-from .tables.runs import (
-    ClusterStatus,
-    ProvisioningTask,
-    RemoteRuntime,
-    Run,
-    RunStatus,
-    WorkflowNode,
-    WorkflowRun,
-)
+from .tables.runs import ClusterStatus, ProvisioningTask, RemoteRuntime, Run, RunStatus, WorkflowNode, WorkflowRun
 from .tables.schedules import Schedule, ScheduleJobState, ScheduleStatus
 from .tables.secrets import CredentialIdentity, CredentialProfile, Owner, Secret
 

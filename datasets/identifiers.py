@@ -9,21 +9,6 @@ from typing import NamedTuple
 
 from structable.spi.authors import is_aware, own_class, plain_datetime, shown
 
-__all__ = [
-    "DatasetRef",
-    "ProgramRef",
-    "RunRef",
-    "check_name",
-    "check_names",
-    "check_namespace_name",
-    "check_run_id",
-    "joined",
-    "new_run_id",
-    "run_id_bound",
-    "run_time",
-    "version_order",
-]
-
 MAX_NAME_BYTES = 255
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 _RUN_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")

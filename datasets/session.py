@@ -35,8 +35,6 @@ from .system.source_control import SourceControl
 from .system.workflow_statistics import WorkflowStatistics
 from .system.workflows import Workflows
 
-__all__ = ["Session"]
-
 Body = TypeVar("Body")
 
 

@@ -30,8 +30,6 @@ from .tables import ALL_TABLES
 if TYPE_CHECKING:
     from .secrets.key_providers import KeyProvider
 
-__all__ = ["SystemData"]
-
 Body = TypeVar("Body")
 Result = TypeVar("Result")
 Clock = Callable[[], dt.datetime]

@@ -40,8 +40,6 @@ from .operations import (
     taken,
 )
 
-__all__ = ["Differences", "differences", "script_of", "specifications_named"]
-
 _HINT = "    # op.create_table, op.add_field, op.add_index, op.rename_field, ...: docs/migrations.md lists them"
 
 

@@ -18,8 +18,6 @@ from .parts import Part, cut, range_of_texts, text_of_key
 from .schema_calls import SchemaCalls
 from .scope import RunnerScope, Stopped
 
-__all__ = ["Backfill", "verify"]
-
 _ROWS = 2_000
 _SAMPLES = 20
 

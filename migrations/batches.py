@@ -16,20 +16,6 @@ from .history import History
 from .lease import Clock, check_epoch
 from .parts import range_of_texts, text_of_key
 
-__all__ = [
-    "INDEX_PART",
-    "MADE_PART",
-    "MOST_BYTES",
-    "MOST_ROWS",
-    "BatchResult",
-    "TaskKey",
-    "changed_row",
-    "do_batch",
-    "task_of",
-    "transform",
-    "update",
-]
-
 INDEX_PART = -1
 """The part whose row counts the rows that an index covers while it is built."""
 MADE_PART = -2

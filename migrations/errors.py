@@ -21,19 +21,6 @@ from collections.abc import Iterable
 
 from structable.spi import StructableError
 
-__all__ = [
-    "IrreversibleError",
-    "LiveClientsError",
-    "MigrationError",
-    "MigrationLockedError",
-    "NotReadyError",
-    "RevisionChangedError",
-    "RevisionError",
-    "SchemaAheadError",
-    "SchemaBehindError",
-    "VerificationError",
-]
-
 
 class MigrationError(StructableError):
     """The root of the errors of migrations. Raised itself if the state of a revision does not allow the call."""

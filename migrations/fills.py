@@ -25,8 +25,6 @@ from .errors import MigrationError
 from .folder import function_named
 from .operations import AddField, Operation, RenameField, Rewrite
 
-__all__ = ["Fill", "RowChange", "fill_of", "stored_table"]
-
 
 class RowChange(NamedTuple):
     """The change of a row.

@@ -14,8 +14,6 @@ from .errors import MigrationError, RevisionError
 from .operations import Operation, RevisionOperations
 from .recorder import Recorder
 
-__all__ = ["Folder", "Revision", "function_named", "object_named"]
-
 _FILE = re.compile(r"(\d{4})_([a-z0-9][a-z0-9_]*)\.py")
 _SLUG = re.compile(r"[a-z0-9][a-z0-9_]*")
 _MOST = 9999

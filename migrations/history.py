@@ -13,8 +13,6 @@ from .folder import Revision
 from .operations import RevisionOperations, What, added, taken
 from .states import CLIENTS, DEFAULT_PREFIX, LEASE, REVISIONS, STATE_TABLES, TASKS, State
 
-__all__ = ["MINIMUM", "History", "RevisionRow", "added_after", "taken_before"]
-
 MINIMUM = ("", "minimum")
 """The key, in the table of clients, of the oldest revision that is still served; each announcement writes it."""
 

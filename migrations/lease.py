@@ -17,18 +17,6 @@ from structable.spi import Transaction
 from .errors import MigrationError, MigrationLockedError
 from .history import History
 
-__all__ = [
-    "ENDING",
-    "TTL",
-    "Clock",
-    "Clocks",
-    "Monotonic",
-    "RunnerLease",
-    "check_epoch",
-    "owner_name",
-    "take_away",
-]
-
 Clock: TypeAlias = Callable[[], dt.datetime]
 Monotonic: TypeAlias = Callable[[], float]
 

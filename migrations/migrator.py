@@ -24,8 +24,6 @@ from .status import RevisionStatus, status_of
 from .steps import check_reversible
 from .throttle import Throttle
 
-__all__ = ["Migrator"]
-
 
 class Migrator:
     """The revisions of a folder, and a store that follows them. Safe to share between threads.

@@ -30,30 +30,6 @@ from structable.spi.text import (
 
 from .errors import MigrationError
 
-__all__ = [
-    "FIRST_OF_DOWN",
-    "AddField",
-    "AddIndex",
-    "CreateTable",
-    "DropField",
-    "DropIndex",
-    "DropRule",
-    "DropTable",
-    "NamedFieldOperation",
-    "Operation",
-    "RenameField",
-    "RevisionOperations",
-    "Rewrite",
-    "RunFunction",
-    "What",
-    "WidenField",
-    "added",
-    "function_text",
-    "name_of",
-    "needed",
-    "taken",
-]
-
 
 def function_text(function: FieldFunction) -> str:
     """Return a function as a script writes it, without `op.`."""

@@ -9,12 +9,7 @@ import weakref
 from dataclasses import dataclass
 from pathlib import Path
 
-from structable.spi import (
-    CommitOutcomeUnknownError,
-    StorageUnavailableError,
-    TransactionConflictError,
-    connect,
-)
+from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError, connect
 
 from . import batches
 from .batches import TaskKey
@@ -23,8 +18,6 @@ from .fills import Fill, fill_of
 from .history import History
 from .lease import Clock, Clocks
 from .throttle import BatchSize, Pace, Throttle
-
-__all__ = ["Filling", "PartFiller"]
 
 _UNAVAILABLE = 30.0
 """Seconds for which a store may be unreachable before the revision pauses."""

@@ -11,8 +11,6 @@ from structable.spi import Range, Storage, TableSpecification, UnsupportedOperat
 from structable.spi.authors import check_key
 from structable.spi.text import value_from_json, value_to_json
 
-__all__ = ["Part", "cut", "range_of_texts", "text_of_key"]
-
 _PARTS = 64
 _SAMPLED = 8
 """The number of keys sampled from each split, whose rows are unordered in some stores."""

@@ -23,18 +23,7 @@ from .batches import changed_row, update
 from .errors import MigrationError
 from .fills import RewriteFill, fill_of
 from .folder import Revision
-from .operations import (
-    AddField,
-    AddIndex,
-    CreateTable,
-    Operation,
-    RenameField,
-    Rewrite,
-    RunFunction,
-    WidenField,
-)
-
-__all__ = ["PlannedOperation", "PlannedRevision", "planned", "rehearse"]
+from .operations import AddField, AddIndex, CreateTable, Operation, RenameField, Rewrite, RunFunction, WidenField
 
 _REHEARSED = 1_000
 _BRIEF = "waits for open transactions of the table, shortly"

@@ -24,8 +24,6 @@ from .operations import (
     WidenField,
 )
 
-__all__ = ["Constructors", "Recorder"]
-
 _MOST_DAYS = 36_500
 """The date on which a table is dropped must exist."""
 

@@ -25,8 +25,6 @@ from .schema_calls import Report, SchemaCalls
 from .scope import RunnerScope
 from .states import State
 
-__all__ = ["Background", "Runner"]
-
 _log = logging.getLogger("structable.migrations")
 _REPORTS = 1.0
 """Seconds between two progress reports of an index build."""

@@ -20,8 +20,6 @@ from .lease import Clock, Clocks, Monotonic, owner_name
 from .states import State
 from .status import status_of
 
-__all__ = ["BEAT", "WATCHED", "Schema", "require_no_older"]
-
 _log = logging.getLogger("structable.migrations")
 BEAT = 10
 """Seconds between two beats of a program."""

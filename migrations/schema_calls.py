@@ -27,8 +27,6 @@ from .errors import MigrationError
 from .operations import What
 from .scope import RunnerScope
 
-__all__ = ["Report", "SchemaCalls"]
-
 _log = logging.getLogger("structable.migrations")
 _ATTEMPTS = 5
 _FIRST_PAUSE = 1.0

@@ -13,8 +13,6 @@ from .history import History
 from .lease import Clocks, RunnerLease, check_epoch
 from .throttle import Throttle
 
-__all__ = ["Mapper", "RunnerScope", "Stopped"]
-
 Mapper: TypeAlias = Callable[[Callable[[int], int], Iterable[int]], Iterable[int]]
 """Calls a function with each number, like `map`, in any order, anywhere; the function is picklable."""
 

@@ -9,8 +9,6 @@ import enum
 
 from structable.spi import Field, TableSpecification
 
-__all__ = ["CLIENTS", "DEFAULT_PREFIX", "LEASE", "REVISIONS", "STATE_TABLES", "TASKS", "State"]
-
 DEFAULT_PREFIX = "structable_"
 
 

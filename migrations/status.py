@@ -13,8 +13,6 @@ from .history import History, RevisionRow
 from .operations import AddField, Operation, RenameField, Rewrite
 from .states import REVISIONS, TASKS, State
 
-__all__ = ["RevisionStatus", "filled_share", "paused_revisions", "status_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class RevisionStatus:

@@ -27,8 +27,6 @@ from .operations import (
 )
 from .schema_calls import Report, SchemaCalls
 
-__all__ = ["check_contract", "check_reversible", "contract", "expand", "filled_fields", "finish", "lacking", "revert"]
-
 
 def expand(calls: SchemaCalls, operation: Operation, report: Report, deferred: set[tuple[str, str]]) -> None:
     """Create what new code needs; old code keeps running. Indexes of `deferred` fields are built after the fill."""

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from .batches import MOST_ROWS
 from .errors import MigrationError
 
-__all__ = ["BatchSize", "Pace", "Throttle"]
-
 _FIRST = 100
 _AIM = 0.05
 _OPENINGS = 5

@@ -19,8 +19,6 @@ from .coordinator.client import CoordinatorClient
 from .read.reader import ReadPartition
 from .source import answered_schema, batch_reader
 
-__all__ = ["DriverQuestions"]
-
 
 @dataclass(frozen=True, slots=True)
 class _LocalClient(CoordinatorClient):

@@ -11,8 +11,6 @@ from .jvm.format_lookup import format_hidden, let_threads_find_the_format, sessi
 from .jvm.session_rules import guard_writes, isolate_scans
 from .source import bound_data_source
 
-__all__ = ["register"]
-
 
 def register(spark: SparkSession) -> None:
     """Make the format "structable" known to a session: `spark.read.format("structable")` and `df.write.format(...)`.

@@ -40,8 +40,6 @@ from .write.writer import StructableWriter
 if TYPE_CHECKING:
     from .stream.reader import FeedStreamReader
 
-__all__ = ["StructableDataSource", "answered_schema", "batch_reader", "bound_data_source"]
-
 
 class StructableDataSource(DataSource):
     """Tables of any structable store. Spark makes an instance for each `load()` and `save()`, in its own processes."""

@@ -11,8 +11,6 @@ from ._errors import UnsupportedOperationError
 from ._field_rules import FieldRule
 from ._specification import TableSpecification
 
-__all__ = ["Progress", "TableAdmin"]
-
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Takes the number of rows done so far, and the number of all rows, or None where that is not known."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from ._expressions import Constant, Expression, ExpressionOperand, FieldValue
 from ._table_options import AggregateFunction
 
-__all__ = ["AggregateExpression", "Aggregation"]
-
 
 @dataclass(frozen=True, slots=True)
 class AggregateExpression:

@@ -15,8 +15,6 @@ from ._table_options import Aggregate, AggregateFunction
 from ._value_checks import check_value
 from ._values import EXACT, Value, is_nan
 
-__all__ = ["Combine", "combine_function", "negated", "undoes"]
-
 Combine: TypeAlias = Callable[[Any, Any], Any]
 """Combines the value of a field with a given one into the new value; either may be None.
 

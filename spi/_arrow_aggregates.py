@@ -22,8 +22,6 @@ from ._specification import TableSpecification
 from ._table_options import AggregateFunction
 from ._values import EXACT
 
-__all__ = ["aggregate_schema", "fitting_batches", "partial_aggregates"]
-
 _CHUNK_ROWS = 1 << 16
 _CHUNK_BYTES = 16 << 20
 _BATCH_ROWS = 10_000

@@ -17,8 +17,6 @@ import pyarrow.compute as pc
 from ._error_texts import shown
 from ._errors import InvalidFieldError
 
-__all__ = ["reader_of", "record_batches", "schema_of"]
-
 _NEEDED = (
     "a DataFrame of pandas or Polars, a relation of DuckDB, a pyarrow Table, RecordBatch or RecordBatchReader, "
     "or another object with __arrow_c_stream__ is needed"

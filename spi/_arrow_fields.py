@@ -13,8 +13,6 @@ from ._arrow_types import CastError, refused_type
 from ._error_texts import shown
 from ._fields import Field, FieldType
 
-__all__ = ["field_names", "field_of", "fields_of_schema", "new_names", "renamed"]
-
 _LONGEST = 48
 _LEGAL = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{_LONGEST - 1}}}\Z")
 _OTHERS = re.compile(r"[^A-Za-z0-9]+")

@@ -16,8 +16,6 @@ from ._specification import TableSpecification
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["as_pandas", "collected", "schema_of_scan", "streamed"]
-
 
 class _ScannedTable(Protocol):
     @property

@@ -6,8 +6,6 @@ import pyarrow as pa
 
 from ._fields import Field, FieldType
 
-__all__ = ["CastError", "arrow_type", "is_binary", "is_text", "refused_type"]
-
 _TYPES: dict[FieldType, pa.DataType] = {
     FieldType.BOOLEAN: pa.bool_(),
     FieldType.BYTE: pa.int8(),

@@ -15,8 +15,6 @@ from ._storage import Storage
 from ._table import StructuredTable
 from ._transactions import Isolation, Transaction, Transactional
 
-__all__ = ["AutoCommitTable", "OwningRowIterator"]
-
 Result = TypeVar("Result")
 _NO_ROWS: Iterator[Row] = iter(())
 

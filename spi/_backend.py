@@ -15,8 +15,6 @@ from ._urls import StorageUrl
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["COMMON_OPTIONS", "Backend", "Option", "OptionValue", "may_create", "parse_options"]
-
 OptionValue: TypeAlias = str | int | float | bool
 
 

@@ -18,20 +18,6 @@ if TYPE_CHECKING:
 
     from ._specification import TableSpecification
 
-__all__ = [
-    "PATCH_COLUMNS",
-    "ArrowStream",
-    "CommitResult",
-    "PatchArm",
-    "ScanPlan",
-    "ScanSplit",
-    "SnapshotHold",
-    "StagedData",
-    "StagedWrite",
-    "WriteJob",
-    "WriteMode",
-]
-
 
 class WriteMode(enum.StrEnum):
     """The operation that a write job applies to each of its rows.

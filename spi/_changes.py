@@ -11,8 +11,6 @@ from typing import Self
 from ._error_texts import shown
 from ._values import Value
 
-__all__ = ["CHANGE_TYPE", "FEED_COLUMNS", "Change", "RowKind", "UpdateMessage"]
-
 CHANGE_TYPE = "_change_type"
 """The column of row kinds in the batches of write jobs of mode changes."""
 FEED_COLUMNS = (CHANGE_TYPE, "_commit_version", "_commit_timestamp")

@@ -18,8 +18,6 @@ from ._specification import TableSpecification
 if TYPE_CHECKING:
     from ._transactions import Transaction
 
-__all__ = ["FILLS_GROUP", "ComputedRows", "ListedRows", "fill_progress", "with_computed"]
-
 FILLS_GROUP = "structable.fills"
 """The group of entry points of functions that return the share of rows in which a field is filled, or None if unknown.
 

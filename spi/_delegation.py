@@ -21,8 +21,6 @@ from ._transactions import Isolation, Transaction
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["DelegatingStorage"]
-
 _ALL = Range()
 
 

@@ -11,14 +11,6 @@ from ._fields import Field, field_of_type
 from ._specification import MeaninglessOptions, TableSpecification
 from ._table_options import ChangelogProducer
 
-__all__ = [
-    "field_from_document",
-    "field_to_document",
-    "specification_from_catalog",
-    "specification_from_document",
-    "specification_to_document",
-]
-
 _KEYS = ("name", "fields", "primary_key", "indexes", "options", "rules")
 _REQUIRES = "requires"
 _TABLE_TYPES = "table-types"

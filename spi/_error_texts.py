@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["not_a_field", "shown"]
-
 
 def shown(value: object) -> str:
     """Return the `repr` of any object for a message, cut at 80 characters."""

@@ -23,8 +23,6 @@ from ._filters import (
 from ._specification import TableSpecification
 from ._values import Value, is_nan
 
-__all__ = ["Predicate", "compile_filter", "equal", "same"]
-
 Predicate: TypeAlias = Callable[[Sequence[Value]], bool]
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
-__all__ = ["Arithmetic", "ArithmeticOperator", "Constant", "Expression", "ExpressionOperand", "FieldValue"]
-
 ArithmeticOperator: TypeAlias = Literal["+", "-", "*"]
 
 

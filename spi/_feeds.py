@@ -13,8 +13,6 @@ from ._errors import UnsupportedOperationError
 from ._positions import FeedPosition
 from ._specification import TableSpecification
 
-__all__ = ["ChangeFeed", "ChangeIterator", "ChangePlan"]
-
 
 class ChangeIterator(Iterator[Change], ABC):
     """The changes of a range of a feed; close it, leave its `with` block or exhaust it to free its resources.

@@ -16,16 +16,6 @@ from ._fields import Field, FieldType, field_of_type, widens
 from ._value_checks import check_value
 from ._values import MAX_KEY_SIZE, Value, is_storable, value_size
 
-__all__ = [
-    "Cast",
-    "Computed",
-    "FieldFunction",
-    "JsonField",
-    "Lower",
-    "function_from_document",
-    "function_to_document",
-]
-
 _JSON_TYPES = frozenset(
     {FieldType.BOOLEAN, FieldType.STRING, FieldType.FLOAT, FieldType.DOUBLE, FieldType.DECIMAL}
     | {kind for kind in FieldType if kind.integer_bits}

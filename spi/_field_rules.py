@@ -18,19 +18,6 @@ from ._errors import InvalidSpecificationError
 from ._field_functions import Cast, FieldFunction, JsonField, Lower, function_from_document, function_to_document
 from ._fields import Field
 
-__all__ = [
-    "Derived",
-    "FieldRule",
-    "Renamed",
-    "Retired",
-    "checked_rules",
-    "named_fields",
-    "retired_since",
-    "rule_from_document",
-    "rule_to_document",
-    "rules_digest",
-]
-
 Rule = TypeVar("Rule")
 
 

@@ -11,8 +11,6 @@ from typing import Final
 from ._error_texts import shown
 from ._errors import InvalidSpecificationError
 
-__all__ = ["Field", "FieldType", "field_of_type", "widens"]
-
 
 class FieldType(enum.Enum):
     """The types of fields, the same in every store.

@@ -13,23 +13,6 @@ from typing import TYPE_CHECKING, NoReturn
 from ._expressions import Expression, FieldValue
 from ._values import Value
 
-__all__ = [
-    "And",
-    "Column",
-    "Comparison",
-    "FieldComparison",
-    "Filter",
-    "IsIn",
-    "IsNull",
-    "Not",
-    "Operator",
-    "Or",
-    "StartsWith",
-    "UnboundFilterError",
-    "col",
-    "conjunction",
-]
-
 
 class Operator(enum.Enum):
     """A comparison operator; the value is its notation."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-__all__ = ["Frames"]
-
 _ALL = Range()
 _SHOWN = 10
 """Number of rows of a table that a notebook shows."""

@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, requires
 from types import ModuleType
 
-__all__ = ["named_module", "needing", "remedy"]
-
 _EXTRA = re.compile(r"\bextra *== *['\"]([^'\"]*)['\"]")
 
 

@@ -21,19 +21,6 @@ from ._fields import Field, FieldType
 from ._value_checks import check_value, lost_digits
 from ._values import EXACT, Value
 
-__all__ = [
-    "JsonValue",
-    "LiteralError",
-    "checked_value",
-    "day_of",
-    "format_value",
-    "parse_time",
-    "parse_value",
-    "shown_text",
-    "value_from_json",
-    "value_to_json",
-]
-
 JsonValue: TypeAlias = bool | int | float | str | None
 
 _INTEGER = re.compile(r"([+-]?[0-9]+)(\.0*)?")

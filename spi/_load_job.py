@@ -24,8 +24,6 @@ from ._loading import LoadedBatches
 from ._runner import retry
 from ._specification import TableSpecification
 
-__all__ = ["load"]
-
 
 class _JobStorage(Protocol):
     """The methods of a storage that a load needs."""

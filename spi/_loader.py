@@ -23,8 +23,6 @@ from ._urls import StorageUrl
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["ENTRY_POINT_GROUP", "InstalledBackend", "connect", "installed_backends", "load_backend", "read_split"]
-
 ENTRY_POINT_GROUP = "structable.backends"
 
 

@@ -16,8 +16,6 @@ from ._errors import FieldSizeLimitError, InvalidFieldError
 from ._rules.rows import check_row
 from ._specification import TableSpecification
 
-__all__ = ["LoadedBatches", "matched_fields"]
-
 _ROWS = 64 * 1024
 _MARKS: dict[WriteMode, Collection[str]] = {WriteMode.CHANGES: FEED_COLUMNS, WriteMode.PATCH: PATCH_COLUMNS}
 

@@ -27,8 +27,6 @@ from ._table import StructuredTable
 from ._transactions import Isolation, Transaction
 from ._values import Key, Value
 
-__all__ = ["MeasuringStorage"]
-
 Result = TypeVar("Result")
 
 

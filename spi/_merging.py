@@ -13,8 +13,6 @@ from ._specification import TableSpecification
 from ._table_options import AggregateFunction, MergeEngine, SequenceGroup
 from ._values import Value
 
-__all__ = ["IGNORED", "IgnoredType", "Merged", "Merger", "Values"]
-
 
 class IgnoredType(enum.Enum):
     """The type of `IGNORED`."""

@@ -8,8 +8,6 @@ from html import escape
 from ._specification import TableSpecification
 from ._values import Value
 
-__all__ = ["html_rows", "html_specification", "html_text"]
-
 _LONGEST = 80
 
 

@@ -18,39 +18,6 @@ from ._ranges import Range
 from ._rows import Row
 from ._values import Key, Value
 
-__all__ = [
-    "APPLY_CHANGES",
-    "COMPARE_AND_SWAP",
-    "COMPARE_AND_SWAP_ABSENT",
-    "DELETE",
-    "DELETE_MANY",
-    "INCREMENT",
-    "INCREMENT_MANY",
-    "INSERT",
-    "INSERT_MANY",
-    "REPLACE",
-    "REPLACE_MANY",
-    "UPDATE",
-    "UPDATE_MANY",
-    "UPSERT",
-    "UPSERT_MANY",
-    "Answer",
-    "BeginWrite",
-    "Effect",
-    "FeedRecords",
-    "Judged",
-    "Lookup",
-    "Otherwise",
-    "PlanScan",
-    "RangeWrite",
-    "RowMove",
-    "RowWrites",
-    "Scan",
-    "Verb",
-    "When",
-    "consumed",
-]
-
 Given = TypeVar("Given")
 Answer: TypeAlias = list[tuple[Value, ...]]
 """The keys of writes left out because their condition did not hold, each once, in the order of its first such write."""

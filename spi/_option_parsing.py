@@ -23,8 +23,6 @@ from ._table_options import (
 )
 from ._values import is_storable
 
-__all__ = ["parse_options"]
-
 _IN_GROUPS = tuple(one for one in AggregateFunction if one.in_groups)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|h|d)\Z", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}

@@ -16,8 +16,6 @@ from ._rules.changes import incremented
 from ._specification import TableSpecification
 from ._values import Value
 
-__all__ = ["Outcome", "Outcomes", "Refusal", "RowWrite"]
-
 _NOTHING: Final[Mapping[str, Value]] = MappingProxyType({})
 _CERTAIN = (Effect.PUT, Effect.REMOVE)
 

@@ -12,17 +12,6 @@ from typing import TypeGuard, TypeVar
 
 from ._error_texts import shown
 
-__all__ = [
-    "USE_NONE",
-    "is_aware",
-    "is_missing",
-    "named_class",
-    "own_class",
-    "plain_date",
-    "plain_datetime",
-    "plain_value",
-]
-
 Day = TypeVar("Day", bound=dt.date)
 
 

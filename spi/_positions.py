@@ -9,8 +9,6 @@ from typing import Self
 
 from ._error_texts import shown
 
-__all__ = ["FeedPosition"]
-
 _TEXT = re.compile(r"([0-9a-f]{16}):(0|[1-9][0-9]{0,18})")
 _MOST = (1 << 63) - 1
 

@@ -8,8 +8,6 @@ from typing import TypeAlias
 
 from ._values import Value
 
-__all__ = ["Bound", "Range"]
-
 Bound: TypeAlias = tuple[Value, ...] | Mapping[str, Value] | None
 
 

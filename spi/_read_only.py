@@ -19,8 +19,6 @@ from ._table import StructuredTable
 from ._transactions import Isolation, Transaction
 from ._values import Key
 
-__all__ = ["ReadOnlyStorage"]
-
 
 class _ReadOnlyRefusal:
     """Rejects a call that would change the store; the error names the masked URL."""

@@ -18,8 +18,6 @@ from ._specification import TableSpecification
 from ._value_checks import check_value
 from ._values import Value
 
-__all__ = ["Projector", "RowRules"]
-
 Name = TypeVar("Name")
 Values: TypeAlias = Sequence[Value]
 Projector: TypeAlias = Callable[[Values], tuple[Value, ...]]

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from ._notebooks import html_rows
 from ._values import Value
 
-__all__ = ["Row", "RowShape", "shared_shape"]
-
 
 class RowShape:
     """The column names that all rows of one read share; backends make one per read and pass it to each `Row`.

@@ -47,8 +47,6 @@ from ._table import StructuredTable
 from ._transactions import Transaction
 from ._values import Key, Value
 
-__all__ = ["RuledTable"]
-
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 _ALL_NULL: Mapping[str, Value] = {}

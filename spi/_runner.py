@@ -13,8 +13,6 @@ from weakref import ref
 
 from ._errors import StorageUnavailableError, StructableError, TransactionConflictError
 
-__all__ = ["observing_retries", "retry"]
-
 Result = TypeVar("Result")
 
 _FIRST_PAUSE = 0.002

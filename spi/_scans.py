@@ -15,8 +15,6 @@ from ._rows import Row
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["PlannedScan", "RowIterator", "ScanExplanation"]
-
 
 class PlannedScan(NamedTuple):
     """A plan of a scan, and the function that reads its splits."""

@@ -12,8 +12,6 @@ from ._filters import Filter
 from ._operations import PlanScan, consumed
 from ._ranges import Range
 
-__all__ = ["SharedSnapshot"]
-
 _ALL = Range()
 
 

@@ -15,8 +15,6 @@ from ._storage import Storage
 from ._table import StructuredTable
 from ._transactions import Isolation, Transaction
 
-__all__ = ["SignallingStorage"]
-
 
 class _SignallingTransaction(Transaction):
     """A transaction whose commit is followed by signals."""

@@ -14,8 +14,6 @@ from weakref import WeakValueDictionary, ref
 from ._capabilities import Capabilities
 from ._rules.signals import check_channels, check_timeout
 
-__all__ = ["Listener", "LocalListener", "LocalSignals", "Signalling", "wait_for_any"]
-
 _LOOK = 0.1
 """Seconds after which a wait for one of several listeners looks at the others."""
 

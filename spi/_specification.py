@@ -19,8 +19,6 @@ from ._table_options import TableOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MAX_KEY_FIELDS", "MeaninglessOptions", "TableSpecification"]
-
 MAX_KEY_FIELDS = 16
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}\Z")
 _NAME_RULE = "a name is a letter followed by at most 47 letters, digits or underscores (ASCII)"

@@ -24,8 +24,6 @@ from ._transactions import Transactional
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["Storage"]
-
 _ALL = Range()
 
 

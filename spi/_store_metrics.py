@@ -24,8 +24,6 @@ from ._store_reports import Traffic
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
-__all__ = ["ENDING", "OUTCOMES", "StoreMeter", "StoreMetrics", "TransactionCounts", "metrics_of", "outcome_of"]
-
 Result = TypeVar("Result")
 
 OUTCOMES = {

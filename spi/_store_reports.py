@@ -5,8 +5,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["COUNTED_ROWS", "CompactionProgress", "Finding", "FindingLevel", "TableStatistics", "Traffic"]
-
 
 @dataclass(frozen=True, slots=True)
 class Traffic:

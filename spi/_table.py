@@ -39,8 +39,6 @@ from ._scans import RowIterator, ScanExplanation
 from ._specification import TableSpecification
 from ._values import Key, Value
 
-__all__ = ["StructuredTable"]
-
 _ALL = Range()
 
 

@@ -9,18 +9,6 @@ from types import MappingProxyType
 
 from ._fields import Field, FieldType
 
-__all__ = [
-    "FEED_OPTIONS",
-    "Aggregate",
-    "AggregateFunction",
-    "ChangelogProducer",
-    "MergeEngine",
-    "SequenceGroup",
-    "TableOptions",
-    "WriteBehaviour",
-]
-
-
 FEED_OPTIONS = ("changelog-producer.compaction-interval", "changelog.time-retained")
 """The options that a table has only while it has a change feed."""
 

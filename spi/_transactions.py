@@ -13,8 +13,6 @@ from ._rules.signals import check_channel
 from ._runner import retry
 from ._table import StructuredTable
 
-__all__ = ["Isolation", "Transaction", "Transactional"]
-
 Result = TypeVar("Result")
 
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
-__all__ = ["StorageUrl", "is_secret", "mask_url", "without_secrets"]
-
 _MASK = "***"
 _HOSTS = re.compile(r"(\[[^\]]*\]|[^:,\[\]]*)(:\d*)?(,(\[[^\]]*\]|[^:,\[\]]*)(:\d*)?)*\Z")
 _SECRET_WORDS = ("password", "passwd", "secret", "token", "passphrase")

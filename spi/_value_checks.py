@@ -17,8 +17,6 @@ from ._fields import Field, FieldType
 from ._plain_values import USE_NONE, is_aware, is_missing, plain_date, plain_datetime
 from ._values import Value
 
-__all__ = ["check_value", "lost_digits"]
-
 _FLOAT_32 = struct.Struct("<f")
 
 

@@ -11,21 +11,6 @@ from typing import ParamSpec, TypeAlias, TypeVar
 
 from ._fields import Field
 
-__all__ = [
-    "EXACT",
-    "MAX_KEY_AND_INDEX_SIZE",
-    "MAX_KEY_SIZE",
-    "MAX_ROW_SIZE",
-    "NAN",
-    "Key",
-    "Value",
-    "exact_context",
-    "in_exact_context",
-    "is_nan",
-    "is_storable",
-    "value_size",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

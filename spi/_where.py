@@ -33,8 +33,6 @@ from ._rules.filters import bind_filter
 from ._specification import TableSpecification
 from ._values import Value
 
-__all__ = ["WhereError", "parse_where"]
-
 _MAX_DEPTH = 50
 _NULLS = ("null", "none")
 _TOKENS = re.compile(

@@ -10,8 +10,6 @@ import pytest
 if TYPE_CHECKING:
     from structable.spi import Storage
 
-__all__ = ["structable_storage", "structable_url"]
-
 # pytest imports this module at each start, whether or not the tests use a fixture of it. Hence the fixture imports
 # structable.spi.
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from structable.spi import Field, Storage, StructuredTable, TableSpecification
 
-__all__ = ["CALLS_OF_TYPES", "READ_FIRST", "create_tables_of_types"]
-
 CALLS_OF_TYPES: dict[str, tuple[str, Callable[[StructuredTable], object]]] = {
     "upsert": ("parts", lambda table: table.upsert({"id": 1, "note": "x"})),
     "upsert_many": ("parts", lambda table: table.upsert_many([{"id": n, "note": "x"} for n in range(5)])),

@@ -11,8 +11,6 @@ import pytest
 
 from tests.processors import Processors
 
-__all__ = ["Costs"]
-
 _SHOWN = 25
 _STORES = ("hbase", "postgresql", "leveldb", "memory")
 """The store of a test is the first of these that its name has."""

@@ -16,8 +16,6 @@ from structable.spi import Storage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ROOT", "Block", "blocks_of", "page_name", "run_blocks"]
-
 ROOT = Path(__file__).parent.parent
 
 _BLOCK = re.compile(

@@ -9,8 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Processors"]
-
 _RUN = "STRUCTABLE_PYTEST_RUN"
 """The run that a process belongs to: all that tests start inherit it."""
 _INTERVAL = 1.0  # seconds

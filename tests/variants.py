@@ -15,8 +15,6 @@ from typing import Protocol, TypeVar
 
 import pytest
 
-__all__ = ["ROTATION", "SEED", "chosen_seed", "keep_some_variants", "left_out", "seeds", "some_variants"]
-
 _Test = TypeVar("_Test", bound=Hashable)
 
 

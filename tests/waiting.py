@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["PROMPT", "until"]
-
 PROMPT = 25.0
 """Seconds within which a call ends that neither waits nor retries, on the busiest machine; a store retries for 30."""
 _LONGEST = 60.0  # seconds

@@ -15,8 +15,6 @@ from structable.spi import (
 )
 from structable.spi.authors import retired_since
 
-__all__ = ["require_fillable", "require_index", "require_same_case", "require_specification", "require_unretired"]
-
 
 def require_specification(spec: object, *, has_feeds: bool) -> None:
     """Raise InvalidSpecificationError or UnsupportedOperationError if no table of a store can have this specification.

@@ -14,8 +14,6 @@ from structable.spi.authors import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW
 
 from .field_types import FIELD_TYPES
 
-__all__ = ["over_limits", "read_numbers", "refuse_first", "valid_chunks"]
-
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 

@@ -9,8 +9,6 @@ from time import perf_counter
 
 from .uninterrupted import uninterrupted
 
-__all__ = ["BackgroundThread", "NotifiedThread", "resting"]
-
 _REST = 3
 """The rest after a step, as a multiple of its time, most of which a step needs the interpreter's lock."""
 _LONGEST_REST = 0.1  # seconds

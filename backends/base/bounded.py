@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import TypeVar
 
-__all__ = ["Bounded", "next_rows", "taken"]
-
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 One = TypeVar("One")

@@ -35,8 +35,6 @@ from structable.spi.authors import (
 
 from .feed_marks import FeedRequest, Mark, Segment, between_marks, mark_at, mark_before
 
-__all__ = ["FeedRequest", "FeedView", "RecordedFeed", "require_feed"]
-
 Result = TypeVar("Result")
 
 

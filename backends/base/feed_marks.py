@@ -9,8 +9,6 @@ from itertools import pairwise
 
 from structable.spi import TableSpecification
 
-__all__ = ["FeedRequest", "Mark", "Segment", "between_marks", "mark_at", "mark_before"]
-
 
 @dataclass(frozen=True, slots=True)
 class Mark:

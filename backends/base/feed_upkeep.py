@@ -10,8 +10,6 @@ from structable.spi import StructableError, TableNotFoundError, UnsupportedOpera
 
 from .background import BackgroundThread, resting
 
-__all__ = ["FeedUpkeep"]
-
 _log = logging.getLogger("structable.feeds")
 _FIRST = 1.0
 """Seconds from the first use of a feed to its first expiry. Shorter programs leave the expiry to others."""

@@ -10,8 +10,6 @@ from decimal import Decimal
 from structable.spi import FieldType
 from structable.spi.authors import own_class
 
-__all__ = ["FIELD_TYPES", "TypeForm"]
-
 
 @dataclass(frozen=True, slots=True)
 class TypeForm:

@@ -25,15 +25,6 @@ from .ruled_batches import completed_batch
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = [
-    "conformed_batches",
-    "job_of_another",
-    "overwritten_feed",
-    "require_same_rules",
-    "require_undecided",
-    "staged_for_dropped",
-]
-
 
 def job_of_another(job_id: str, table: str, mode: str) -> ValueError:
     """Return the error for a job id that another living job uses."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from pyarrow import Array, DataType, RecordBatch
 
-__all__ = ["REPEATABLE", "TOGETHER", "PatchMark", "PatchMarks", "misfit", "patched_batches"]
-
 _ARM, _SET, _REQUIRED = PATCH_COLUMNS
 _ARMS = {str(arm): arm for arm in PatchArm}
 TOGETHER = (frozenset((PatchArm.PRESENT, PatchArm.ABSENT)), frozenset((PatchArm.DELETE, PatchArm.INSERT)))

@@ -22,8 +22,6 @@ from structable.spi import StorageUnavailableError, Traffic
 from .slots import Slot, Slots
 from .traffic import Tallies, Tally
 
-__all__ = ["ConnectionPool", "PooledConnection"]
-
 
 class PooledConnection(ABC):
     """A connection that a pool lends. It closes itself when it is collected."""

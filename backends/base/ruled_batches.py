@@ -12,16 +12,6 @@ from structable.spi.authors import PlanScan, RowRules, bind_filter, check_aggreg
 if TYPE_CHECKING:
     from pyarrow import Array, RecordBatch
 
-__all__ = [
-    "ComputedScan",
-    "PlannedColumns",
-    "completed_batch",
-    "planned_columns",
-    "rows_of",
-    "stored_scan",
-    "with_columns",
-]
-
 _WHOLE = (WriteMode.INSERT, WriteMode.REPLACE, WriteMode.OVERWRITE)
 
 

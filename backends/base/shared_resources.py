@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["SharedResources"]
-
 IDLE_SECONDS = 5.0
 
 Key = TypeVar("Key")

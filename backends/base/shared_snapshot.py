@@ -10,8 +10,6 @@ from functools import partial
 from structable.spi import ScanPlan, SharedSnapshot, SnapshotHold, TransactionClosedError
 from structable.spi.authors import PlanScan
 
-__all__ = ["HeldSnapshot"]
-
 
 class _Members:
     """The users of a state, which is freed when the last one leaves.

@@ -15,8 +15,6 @@ from queue import Empty, SimpleQueue
 from typing import TypeVar
 from weakref import ref
 
-__all__ = ["Slot", "Slots"]
-
 Found = TypeVar("Found")
 
 _LOOK_SECONDS = 0.05

@@ -7,8 +7,6 @@ from weakref import ref
 
 from structable.spi import Traffic
 
-__all__ = ["Tallies", "Tally"]
-
 
 class Tally:
     """The numbers of one connection. The thread that uses the connection raises them; they never go down."""

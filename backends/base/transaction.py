@@ -9,8 +9,6 @@ from typing import NoReturn
 from structable.spi import StructableError, TransactionClosedError, UnsupportedOperationError
 from structable.spi.authors import check_channel
 
-__all__ = ["TransactionLifecycle"]
-
 
 class TransactionLifecycle(ABC):
     """A transaction is usable, has failed and must be left, or has ended.

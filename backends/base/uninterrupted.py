@@ -14,8 +14,6 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["uninterrupted"]
-
 Result = TypeVar("Result")
 
 _LOOK_SECONDS = 0.05

@@ -20,8 +20,6 @@ from .txn.context import ProtocolSettings
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["HBaseBackend"]
-
 _PORT = 9090
 _FRAME_SLACK = 64 << 10
 

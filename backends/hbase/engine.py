@@ -43,8 +43,6 @@ from .upkeep.background import UpkeepThreads
 from .upkeep.diagnosis import Diagnosis
 from .upkeep.janitor import Janitor
 
-__all__ = ["HBaseEngine"]
-
 _LEAVING = 5.0
 """Seconds for each step of closing; other processes take a step that is not done in time."""
 

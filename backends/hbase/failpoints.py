@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-__all__ = ["failpoints", "reach", "stepwise"]
-
 One = TypeVar("One")
 
 failpoints: dict[str, Callable[[], None]] = {}

@@ -38,53 +38,6 @@ import zlib
 from structable.backends.ordered.engine import SPACE_BYTES
 from structable.backends.ordered.schema.catalog import CATALOG_SPACE
 
-__all__ = [
-    "CLOCK",
-    "FAMILY",
-    "FEEDS_FORMAT",
-    "FIRST_FORMAT",
-    "FORMAT",
-    "FORMAT_VERSION",
-    "GATES",
-    "GATE_ENTRY",
-    "GATE_FAMILY",
-    "GATE_LANES",
-    "GATE_MARK",
-    "GATE_ROWS",
-    "GC",
-    "INTENT",
-    "JANITOR",
-    "LANE_BYTES",
-    "MARKER",
-    "OWN_COLUMN",
-    "RECENT",
-    "RECENT_FAMILY",
-    "REMOVED",
-    "SESSIONS",
-    "SESSION_BYTES",
-    "STATE",
-    "TICK",
-    "TXID_BYTES",
-    "TYPES_FORMAT",
-    "VALUE",
-    "WRITES",
-    "Layout",
-    "gate_column",
-    "gate_lane",
-    "gate_lanes",
-    "gate_number",
-    "gate_of_column",
-    "gate_row",
-    "gate_session",
-    "intent_column",
-    "list_column",
-    "plan_row",
-    "session_of_list",
-    "session_row",
-    "status_row",
-    "transaction_of",
-]
-
 FIRST_FORMAT = 2
 TYPES_FORMAT = 3
 """The format of a prefix that has a table with a type; the first such table raises the format."""

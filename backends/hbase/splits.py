@@ -20,8 +20,6 @@ from .txn.reader import CommittedReader, space_missing
 from .txn.sessionless import SessionlessSnapshot, removed_point
 from .txn.snapshot import HBaseSnapshot
 
-__all__ = ["HeldSplits", "Splits"]
-
 _SPOTS, _MOST_SPOTS = 8, 16
 _SAMPLE = 250
 _COMPARED_BYTES = 48

@@ -24,8 +24,6 @@ from .thrift.errors import TableMissingError
 from .thrift.gateway import Gateway
 from .thrift.requests import FoundRow, delete_columns, get_row, list_tables, put_rows
 
-__all__ = ["StagingTable"]
-
 _PAIR = struct.Struct(">II")
 _CHUNK_BYTES = 512 << 10
 """The size of a chunk of several pairs."""

@@ -36,8 +36,6 @@ from .thrift.requests import (
     list_tables,
 )
 
-__all__ = ["FIRST_TIMESTAMP", "PrefixTables", "drop_table"]
-
 FIRST_TIMESTAMP = 1 << 52
 """A timestamp beyond every wall clock in milliseconds: a delete by hand, at HBase's own time, masks no version."""
 

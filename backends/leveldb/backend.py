@@ -20,8 +20,6 @@ from .routed_engine import DatabaseSettings, RoutedEngine
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["LevelDBBackend"]
-
 _MEBIBYTE = 1 << 20
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from .native.database import Database
 
-__all__ = ["split_points"]
-
 _BISECTED_BYTES = 32
 _EXACT_ENOUGH = 0.02
 _LEAST_SPLIT = 1 << 15

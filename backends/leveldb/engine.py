@@ -16,8 +16,6 @@ from .routed_engine import DatabaseSettings, RoutedEngine
 from .shared_traffic import NO_TRAFFIC, SharedTraffic
 from .splits import SharedCheckpoint, estimate, plan_splits, read_planned, read_rows, read_split
 
-__all__ = ["LevelDBEngine"]
-
 _PART_BYTES = 16 << 20
 """The size of the table files in one request. LevelDB then rewrites about four times as much, in about a second."""
 

@@ -34,8 +34,6 @@ from structable.spi import DataCorruptionError, StorageUnavailableError, StoreNo
 from .native.disk import sync_folder
 from .permissions import check_entries, check_kinds, close_to_others, open_private
 
-__all__ = ["DatabaseFolder", "DatabaseIdentity", "Pauses", "lost_database"]
-
 _FORKING = threading.RLock()
 """The lock held while a descriptor is opened that no forked process may inherit."""
 

@@ -29,8 +29,6 @@ from .routed_engine import DatabaseSettings, RoutedEngine
 from .shared_traffic import SharedTraffic
 from .splits import sweep_plans
 
-__all__ = ["INHERITED", "Membership"]
-
 INHERITED = "this storage was inherited by a fork; connect again in the child process"
 
 _LOCK_LINGERS = 3.0

@@ -35,8 +35,6 @@ from .route import NoRoute, Route
 from .routed_engine import DatabaseSettings, RoutedEngine
 from .splits import SharedCheckpoint, elsewhere, estimate, plan_splits, read_planned, read_rows, read_split
 
-__all__ = ["ObservingEngine"]
-
 _ATTEMPTS = 5
 
 

@@ -13,8 +13,6 @@ import stat
 import struct
 from pathlib import Path
 
-__all__ = ["UntrustedFileError", "check_entries", "check_kinds", "check_peer", "close_to_others", "open_private"]
-
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 

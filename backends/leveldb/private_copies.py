@@ -23,8 +23,6 @@ from .folder import DatabaseFolder
 from .native.checkpoint import copy_checkpoint
 from .splits import Release, hold_plan
 
-__all__ = ["PrivateCopy", "private_folder"]
-
 
 def private_folder() -> DatabaseFolder:
     """Return the folder of this user's copies, closed to other users."""

@@ -13,8 +13,6 @@ from typing import NoReturn
 from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, WriteSet
 from structable.spi import StorageUnavailableError
 
-__all__ = ["OWNER_ENDED", "VERSION_KEY", "NoRoute", "Procedures", "Route", "pack_stamp", "unpack_stamp"]
-
 VERSION_KEY = bytes(5) + b"\x04version"
 """The key of the engine's own record that each commit to a feed writes."""
 _STAMP = struct.Struct(">QQ")

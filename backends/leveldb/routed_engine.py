@@ -31,8 +31,6 @@ from .protocol.shared_memory import cells_of, no_shared
 from .route import NoRoute, Route
 from .runs import StagingFolder
 
-__all__ = ["DatabaseSettings", "RoutedEngine"]
-
 _LOOK = 0.005
 """Seconds between two looks of a listener."""
 _UNSTARTED = NoRoute("the storage was not started")

@@ -26,8 +26,6 @@ from structable.spi import DataCorruptionError, StorageUnavailableError
 
 from .native.disk import sync_folder
 
-__all__ = ["StagingFolder"]
-
 _FRAME = struct.Struct("<II")
 _PAIR = struct.Struct("<II")
 _FRAME_BYTES = 1 << 18

@@ -9,8 +9,6 @@ from weakref import WeakKeyDictionary
 from structable.backends.base.traffic import Tallies
 from structable.spi import Traffic
 
-__all__ = ["NO_TRAFFIC", "SharedTraffic"]
-
 NO_TRAFFIC = Traffic(0, 0, 0)
 
 

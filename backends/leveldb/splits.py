@@ -34,19 +34,6 @@ from .permissions import open_private
 from .protocol import messages
 from .route import VERSION_KEY, unpack_stamp
 
-__all__ = [
-    "Release",
-    "SharedCheckpoint",
-    "elsewhere",
-    "estimate",
-    "hold_plan",
-    "plan_splits",
-    "read_planned",
-    "read_rows",
-    "read_split",
-    "sweep_plans",
-]
-
 # A log that is opened becomes one table file for each buffer, and several files would be merged at once.
 _OPTIONS = DatabaseOptions(write_buffer=16 << 20, block_cache=8 << 20)
 _UNFINISHED_SECONDS = 600.0

@@ -13,8 +13,6 @@ from structable.spi.authors import may_create
 from .engine import MemoryEngine
 from .versions import VersionedMap
 
-__all__ = ["MemoryBackend"]
-
 
 class MemoryBackend(Backend):
     """Stores in the memory of this process."""

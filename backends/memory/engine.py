@@ -32,8 +32,6 @@ from structable.spi import (
 
 from .versions import VersionedMap
 
-__all__ = ["MemoryEngine"]
-
 
 class MemorySnapshot(EngineSnapshot):
     """The state of a map after one of its commits."""

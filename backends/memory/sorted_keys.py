@@ -6,8 +6,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from operator import itemgetter
 
-__all__ = ["SortedKeys"]
-
 _BLOCK = 512
 _PAGE = 256
 _first = itemgetter(0)

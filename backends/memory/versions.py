@@ -14,8 +14,6 @@ from structable.spi.authors import LocalSignals
 
 from .sorted_keys import SortedKeys
 
-__all__ = ["Version", "VersionedMap"]
-
 
 @dataclass(frozen=True, slots=True)
 class Version:

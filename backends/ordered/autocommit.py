@@ -27,8 +27,6 @@ from .schema.binding import TableBinding
 from .schema.catalog import Catalog
 from .transaction import OrderedTransaction, bound_table
 
-__all__ = ["AutoCommitOrderedTable"]
-
 _Written: TypeAlias = tuple[WriteSet | None, Answer | None]
 """The writes of a call, if any, and its answer."""
 

@@ -13,8 +13,6 @@ from .engine import BlindStep, EngineSnapshot, Pair, ReadSet, SchemaChangedError
 from .scan.lookup import values_of
 from .schema.binding import TableBinding
 
-__all__ = ["ENGINE_FAILURES", "TableOverlay"]
-
 ENGINE_FAILURES = (TransactionConflictError, StorageUnavailableError, SchemaChangedError)
 """The errors of an engine that end a transaction."""
 _KEPT = 4 << 20

@@ -36,22 +36,6 @@ from .engine import Increment
 from .overlay import TableOverlay
 from .schema.binding import TableBinding
 
-__all__ = [
-    "PLAIN",
-    "GivenRow",
-    "Pairs",
-    "RowWriter",
-    "Written",
-    "WrittenPair",
-    "changed_row",
-    "found_rows",
-    "given_row",
-    "merged_row",
-    "merged_rows",
-    "records_of",
-    "rows_of",
-]
-
 GivenRow: TypeAlias = Mapping[str, Value]
 _MERGE, _PUT, _CHANGE, _STEP = Effect.MERGE, Effect.PUT, Effect.CHANGE, Effect.STEP
 

@@ -14,8 +14,6 @@ from .scan.splits import plan_table_scan
 from .schema.binding import TableBinding
 from .schema.catalog import Catalog
 
-__all__ = ["OrderedSharedSnapshot"]
-
 
 class OrderedSharedSnapshot(HeldSnapshot):
     """A shared snapshot of an ordered store."""

@@ -60,8 +60,6 @@ from .transaction import OrderedTransaction
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["OrderedStorage"]
-
 _ALL = Range()
 
 

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from structable.backends.base.transaction import TransactionLifecycle
-from structable.spi import (
-    Key,
-    Row,
-    RowIterator,
-    RowKind,
-    ScanExplanation,
-    StructuredTable,
-    TableSpecification,
-    Value,
-)
+from structable.spi import Key, Row, RowIterator, RowKind, ScanExplanation, StructuredTable, TableSpecification, Value
 from structable.spi.authors import (
     INSERT,
     Answer,
@@ -35,8 +26,6 @@ from .scan.execution import ScanRows, count_pairs, matching_rows
 from .scan.planning import explain, plan
 from .scan.request import KeyedRequest
 from .schema.binding import TableBinding
-
-__all__ = ["OrderedTable", "TypedOrderedTable"]
 
 
 class OrderedTable(TableOverlay, StructuredTable):

@@ -10,8 +10,6 @@ from structable.spi import DataCorruptionError, Field, TableSpecification, speci
 from structable.spi.authors import NOTHING_TAKEN
 from structable.spi.text import field_from_document, field_to_document, specification_from_catalog
 
-__all__ = ["HIDDEN_KEY", "FeedSchema", "TableSchema", "dropped_name", "folded_name"]
-
 HIDDEN_KEY = Field.bytes("_id")
 """The key of the rows of a table without one; no field of a user can have this name."""
 

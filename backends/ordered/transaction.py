@@ -25,8 +25,6 @@ from .schema.catalog import Catalog
 from .table import OrderedTable, TypedOrderedTable
 from .typed_writers import writer_of
 
-__all__ = ["OrderedTransaction", "bound_table"]
-
 _SERIALIZABLE = Isolation.SERIALIZABLE
 _ENTRY_BYTES = 16
 """The maximum overhead of a protocol per entry."""

@@ -29,8 +29,6 @@ from .scan.planning import ScanPath
 from .scan.request import KeyedRequest
 from .schema.binding import TableBinding
 
-__all__ = ["writer_of"]
-
 
 class MergingWriter(RowWriter):
     """Writes of a table with a merge engine, or with a sequence or a soft delete."""

@@ -7,8 +7,6 @@ from structable.spi.authors import check_channel
 
 from .driver.signals import ServerSignals
 
-__all__ = ["AtOnce"]
-
 
 class AtOnce(Transaction):
     """Commits each write at its call, which spares the objects of a transaction. Threads may share it."""

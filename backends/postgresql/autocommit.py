@@ -53,8 +53,6 @@ from .txn.moves import plan_move
 from .txn.one_row import PLANS, RowPlan, commit_alone
 from .txn.store_context import StoreContext
 
-__all__ = ["AutoCommitPostgreSQLTable"]
-
 Result = TypeVar("Result")
 
 

@@ -17,8 +17,6 @@ from .storage import PostgreSQLStorage
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["PostgreSQLBackend"]
-
 _LIBPQ = {
     "connect_timeout": "seconds to wait for a connection (libpq's connect_timeout)",
     "sslmode": "whether and how TLS is used (libpq's sslmode)",

@@ -42,8 +42,6 @@ from .txn.row_statements import Given, chunks, encoded_whole
 from .txn.server_transaction import ServerTransaction
 from .txn.update_many import checked_updates, rounds_of, update_batch
 
-__all__ = ["LogTable", "RecordingTable"]
-
 _RecordedRow: TypeAlias = tuple[RowKind, Given, Pieces]
 
 

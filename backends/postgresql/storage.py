@@ -58,8 +58,6 @@ from .txn.store_context import StoreContext
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["PostgreSQLStorage"]
-
 Result = TypeVar("Result")
 
 _log = logging.getLogger("structable.postgresql")

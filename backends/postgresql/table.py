@@ -44,14 +44,7 @@ from structable.spi.authors import (
 
 from .driver.statement import Call
 from .sql.binding import TableBinding
-from .sql.key_lookups import (
-    build_rows,
-    decode_row,
-    look_at_size,
-    look_at_swap,
-    lookup_call,
-    lookup_many_call,
-)
+from .sql.key_lookups import build_rows, decode_row, look_at_size, look_at_swap, lookup_call, lookup_many_call
 from .sql.row_codec import Pieces
 from .sql.row_limit import ABSENT, require_size
 from .sql.templates import EncodedPrefixes, prefix_template
@@ -68,8 +61,6 @@ from .txn.range_writes import count_matching, delete_matching, update_matching
 from .txn.row_statements import Given, defer, pieces_for, whole_row
 from .txn.server_transaction import ServerTransaction
 from .txn.update_many import KeyUpdates, checked_updates, update_batch
-
-__all__ = ["PostgreSQLTable"]
 
 _ROW_BYTES = 32
 """The assumed size of a row before any was seen."""

@@ -31,8 +31,6 @@ from .txn.merges import SnapshotNeededError
 from .txn.server_transaction import ServerTransaction
 from .txn.store_context import StoreContext
 
-__all__ = ["PostgreSQLTransaction"]
-
 
 class PostgreSQLTransaction(Transaction):
     """A transaction that takes a connection and a snapshot with its first operation.

@@ -17,8 +17,6 @@ from structable.spi import Key, Row, Storage
 
 from .programs import AREA, programs
 
-__all__ = ["measure"]
-
 _HITS = 0.9
 _HOT = 1_000
 

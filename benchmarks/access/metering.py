@@ -15,8 +15,6 @@ from structable.spi.authors import parse_options
 
 from .programs import AREA
 
-__all__ = ["measure"]
-
 Key = tuple[Value, ...]
 
 

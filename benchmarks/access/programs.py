@@ -11,8 +11,6 @@ from typing import TypeVar
 from benchmarks.measuring import Round
 from structable.access import AsyncTable
 
-__all__ = ["AREA", "Programs", "programs"]
-
 AREA = "access"
 
 K = TypeVar("K")

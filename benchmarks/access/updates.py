@@ -13,8 +13,6 @@ from structable.spi import Storage, Value
 
 from .programs import AREA, programs
 
-__all__ = ["measure"]
-
 _CONCURRENT = 64
 
 

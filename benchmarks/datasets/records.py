@@ -12,8 +12,6 @@ from benchmarks.rows import TABLE, Row, make_rows
 from structable.datasets import Int, Record, RecordTable
 from structable.spi import Storage
 
-__all__ = ["measure_leveldb", "measure_postgresql"]
-
 T = TypeVar("T")
 
 _AREA = "datasets"

@@ -21,8 +21,6 @@ from structable.datasets.tables.runs import RUN_KEY, RUNS, ClusterStatus, RunSta
 from structable.spi import WriteMode
 from structable.spi.arrow import arrow_schema
 
-__all__ = ["measure"]
-
 _AREA = "datasets"
 _TABLE = RUNS.named("sys_runs").specification
 _COLUMNS = _TABLE.field_names

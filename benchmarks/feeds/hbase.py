@@ -13,8 +13,6 @@ from structable.spi import Storage
 
 from .tables import AREA, FED, PLAIN, fill, reading
 
-__all__ = ["measure"]
-
 _ROWS = 50
 
 

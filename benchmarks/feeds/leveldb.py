@@ -18,8 +18,6 @@ from structable.spi import Storage, connect
 
 from .tables import AREA, FED, PLAIN, fill, read_and_write, reading, upsert_batches
 
-__all__ = ["measure"]
-
 _THREADS = 8
 _NEWEST = 1_000
 

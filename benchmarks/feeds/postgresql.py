@@ -14,8 +14,6 @@ from structable.spi import Storage, TableSpecification, WriteMode
 
 from .tables import AREA, FED, PLAIN, fill, reading, upsert_batches
 
-__all__ = ["measure"]
-
 _OUTBOX = PLAIN.evolve(name="by_hand")
 _TABLES = (PLAIN, _OUTBOX, FED)
 _KEY = 'host text COLLATE "C", started bigint'

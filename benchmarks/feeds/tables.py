@@ -12,8 +12,6 @@ from benchmarks.measuring import Contender, Measurement, Scale, compare
 from benchmarks.rows import Row, batches, make_rows, row_key, specification
 from structable.spi import FEED_COLUMNS, ScanSplit, Storage
 
-__all__ = ["AREA", "FED", "PLAIN", "fill", "read_and_write", "reading", "upsert_batches"]
-
 AREA = "feeds"
 PLAIN = specification().evolve(name="plain")
 FED = PLAIN.evolve(name="fed", options={"changelog-producer": "lookup"})

@@ -15,8 +15,6 @@ from benchmarks.workloads.programs import Opening
 
 from .programs import OPERATIONS
 
-__all__ = ["AREA", "Place", "Store", "compete"]
-
 AREA = "growth"
 _OURS, _FLOOR = "structable", "floor"
 _MEBIBYTE = 1 << 20

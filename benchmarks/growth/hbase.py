@@ -24,8 +24,6 @@ from .contest import Place, Store, compete
 from .programs import GrowthProgram, SpiProgram
 from .tables import ALIKE, GROWN, load
 
-__all__ = ["measure_hbase"]
-
 _FLOORS = {
     "read": "happybase row",
     "update": "happybase row and put",

@@ -20,8 +20,6 @@ from .contest import Place, Store, compete
 from .programs import GrowthProgram, SpiProgram
 from .tables import ALIKE, GROWN, load
 
-__all__ = ["measure_leveldb"]
-
 _FLOORS = {
     "read": "plyvel get",
     "update": "plyvel get and put",

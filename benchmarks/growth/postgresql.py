@@ -21,8 +21,6 @@ from .contest import Place, Store, compete
 from .programs import GrowthProgram, SpiProgram
 from .tables import ALIKE, load, rows_of
 
-__all__ = ["measure_postgresql"]
-
 _FLOORS = {
     "read": "psycopg select",
     "update": "psycopg update",

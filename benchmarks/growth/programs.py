@@ -13,8 +13,6 @@ from structable.spi import Range, connect
 
 from .tables import ALIKE, FED, GROWN, changes_of, groups_of
 
-__all__ = ["OPERATIONS", "GrowthProgram", "Operation", "SpiProgram"]
-
 MANY_KEYS = 100
 COMMITTED = 1_000
 NEWEST = 1_000

@@ -10,8 +10,6 @@ import pyarrow as pa
 from structable.spi import Field, Storage, TableSpecification, WriteMode
 from structable.spi.arrow import arrow_schema
 
-__all__ = ["ALIKE", "FED", "GROWN", "changes_of", "groups_of", "load", "rows_of"]
-
 GROWN = TableSpecification(
     "grown",
     fields=[Field.long("id"), Field.string("text"), Field.long("group"), Field.long("number")],

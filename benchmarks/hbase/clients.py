@@ -19,8 +19,6 @@ from .database import AREA, Database
 if TYPE_CHECKING:
     import happybase
 
-__all__ = ["measure"]
-
 _PROCESSES = 4
 _HOT = ("hot", 0)
 _STARTED = 60.0

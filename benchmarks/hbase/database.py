@@ -18,8 +18,6 @@ from tests.hbase.support.shared import Place, Sweeper, fresh_prefix, shared_serv
 if TYPE_CHECKING:
     import happybase
 
-__all__ = ["AREA", "VALUE", "Database", "database", "settle"]
-
 AREA = "hbase"
 VALUE = b"x:v"
 """The column in which structable stores a row; happybase uses it here, too."""

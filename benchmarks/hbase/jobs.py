@@ -18,8 +18,6 @@ from structable.spi.arrow import rows_to_batches
 
 from .database import AREA, Database
 
-__all__ = ["measure"]
-
 _SPAWN = multiprocessing.get_context("spawn")
 
 

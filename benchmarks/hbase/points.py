@@ -11,8 +11,6 @@ from benchmarks.rows import TABLE, make_rows, row_key
 
 from .database import AREA, Database
 
-__all__ = ["measure"]
-
 
 def measure(database: Database, scale: Scale) -> Iterable[Measurement]:
     """Measure reads, all from the table that structable has written."""

@@ -10,8 +10,6 @@ from benchmarks.rows import TABLE
 
 from .database import AREA, VALUE, Database
 
-__all__ = ["measure"]
-
 _PAGE = 2_000  # rows: the largest page that structable requests
 
 

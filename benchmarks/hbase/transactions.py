@@ -12,8 +12,6 @@ from benchmarks.rows import TABLE, Row, make_rows
 
 from .database import AREA, VALUE, Database, settle
 
-__all__ = ["measure"]
-
 _COUNTER = b"x:n"
 _SIZES = ((50, 500, 4.5), (500, 2_000, 3.0))
 """Rows of a transaction, the share of the samples that a round runs as transactions, and the goal."""

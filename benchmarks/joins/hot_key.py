@@ -17,8 +17,6 @@ from structable.spi import connect
 
 from .tables import AREA, Shop
 
-__all__ = ["measure"]
-
 _SPAWN = multiprocessing.get_context("spawn")
 
 

@@ -21,8 +21,6 @@ from structable.spi import Storage, TableSpecification, Value
 
 from .tables import AREA, Shop, load
 
-__all__ = ["measure"]
-
 _ROUNDS = 3
 _STATES = 4
 """Partitions of the state of the stream-stream join; Spark's 200 would take most of its time."""

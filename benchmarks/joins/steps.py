@@ -12,8 +12,6 @@ from structable.spi import FeedPosition, Field, Storage, TableSpecification
 
 from .tables import AREA, Shop
 
-__all__ = ["growth", "measure"]
-
 _POSITIONS = TableSpecification("positions_by_hand", [Field.string("join"), Field.string("position")], ["join"])
 
 

@@ -10,8 +10,6 @@ from structable.spark_bridge.joins import ForeignKeyJoin
 from structable.spi import Field, Storage, TableSpecification, Value, WriteMode
 from structable.spi.arrow import rows_to_batches
 
-__all__ = ["AREA", "Shop", "load"]
-
 AREA = "joins"
 _FEED = {"changelog-producer": "lookup"}
 _ORDERS_OF_A_PRODUCT = 100

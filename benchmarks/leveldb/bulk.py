@@ -16,8 +16,6 @@ from structable.spi import connect
 
 from .stores import open_raw, url_of
 
-__all__ = ["measure"]
-
 AREA = "bulk"
 
 

@@ -22,8 +22,6 @@ from structable.spi import Storage, connect
 from .peers import bare_exchange, on_one_core, owner
 from .stores import load, url_of
 
-__all__ = ["measure"]
-
 AREA = "client"
 _FRAMING = 16
 _SOME = 200

@@ -17,8 +17,6 @@ from structable.spi import connect
 
 from .stores import open_raw, url_of
 
-__all__ = ["measure"]
-
 AREA = "group_commit"
 _THREADS = 8
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from structable.spi import connect
 
-__all__ = ["bare_exchange", "on_one_core", "owner"]
-
 _SPAWN = multiprocessing.get_context("spawn")
 _STARTED = 60.0
 

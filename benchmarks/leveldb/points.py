@@ -18,8 +18,6 @@ from structable.spi import Value
 
 from .stores import Stores, opened
 
-__all__ = ["measure"]
-
 AREA = "points"
 
 

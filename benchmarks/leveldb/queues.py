@@ -19,8 +19,6 @@ from structable.spi import Field, Range, Row, Storage, TableSpecification, Trans
 from .peers import bare_exchange, on_one_core, owner
 from .stores import RawDatabase, open_raw, url_of
 
-__all__ = ["measure"]
-
 AREA = "queues"
 _DISTRICTS = 10
 _LINES = 10

@@ -13,8 +13,6 @@ from structable.spi import Filter, Range, Value, col
 
 from .stores import Stores, opened
 
-__all__ = ["measure"]
-
 AREA = "scans"
 
 

@@ -18,8 +18,6 @@ from structable.spi import Range, Storage, Value, connect
 
 from .stores import load, url_of
 
-__all__ = ["Crew", "crew", "measure"]
-
 AREA = "shares"
 PROCESSES = 4
 _SECONDS = 1.0

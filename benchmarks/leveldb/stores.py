@@ -18,8 +18,6 @@ import plyvel
 from benchmarks.rows import TABLE, batches, make_rows, raw_entry, raw_key, raw_value, specification
 from structable.spi import Storage, connect
 
-__all__ = ["RawDatabase", "Stores", "load", "open_raw", "opened", "url_of"]
-
 RawDatabase: TypeAlias = Any
 """`plyvel.DB`, which has no types."""
 

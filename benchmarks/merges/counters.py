@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from benchmarks.rows import Row, make_rows
 from structable.spi import Field, TableSpecification
 
-__all__ = ["AREA", "COUNTERS", "PLAIN", "make_counters"]
-
 AREA = "merges"
 PLAIN = TableSpecification(
     "plain",

@@ -15,8 +15,6 @@ from structable.spi import StructuredTable, TransactionConflictError, connect
 
 from .counters import AREA, COUNTERS
 
-__all__ = ["measure"]
-
 _PROCESSES = 4
 _STARTED = 60.0
 _SPAWN = multiprocessing.get_context("spawn")

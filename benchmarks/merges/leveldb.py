@@ -15,8 +15,6 @@ from structable.spi import Storage, StructuredTable, connect
 
 from .counters import AREA, COUNTERS, make_counters
 
-__all__ = ["measure"]
-
 _MANY = 50
 _THREADS = 8
 

@@ -17,8 +17,6 @@ from structable.spi.arrow import arrow_schema
 
 from .counters import AREA, COUNTERS, PLAIN, make_counters
 
-__all__ = ["measure"]
-
 _BATCH = 10_000
 _TABLE = """
 CREATE TABLE counters (

@@ -12,8 +12,6 @@ from structable.spi import Storage
 
 from .topics import AREA
 
-__all__ = ["measure"]
-
 _BATCH = 100
 _FEW = 1_000
 _BODY = b'{"order":1,"to":"ada@example.org"}'

@@ -15,8 +15,6 @@ from benchmarks.measuring import Contender, Measurement, Scale, compare
 from benchmarks.postgresql.database import Database
 from structable.datasets import SystemData
 
-__all__ = ["measure"]
-
 _WORKERS = 4
 _CLAIMED = 10
 _ARGS = {"order": 1, "to": "ada@example.org"}

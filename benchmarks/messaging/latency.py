@@ -16,8 +16,6 @@ from structable.spi import Storage, connect
 
 from .topics import AREA, EVENTS, Event, prepared
 
-__all__ = ["measure_leveldb", "measure_postgresql"]
-
 _ROUND_TRIPS = 5
 _ALLOWED = 5_000.0
 """Microseconds in addition to the round trips."""

@@ -13,8 +13,6 @@ from benchmarks.postgresql.database import Connection, Database
 from structable.datasets import Record, Session, SystemData, Topic
 from structable.spi import Field, Storage, TableSpecification, Value
 
-__all__ = ["AREA", "EVENTS", "Event", "measure_end_to_end", "measure_publish", "prepared"]
-
 AREA = "messaging"
 _BATCH = 100
 

@@ -14,8 +14,6 @@ from benchmarks.measuring import Measurement, Scale, measured
 from benchmarks.postgresql.database import Database
 from structable.spi import Field, TableSpecification, connect
 
-__all__ = ["measure_leveldb", "measure_postgresql"]
-
 _FED = TableSpecification(
     "fed", [Field.long("id"), Field.string("text")], ["id"], options={"changelog-producer": "input"}
 )

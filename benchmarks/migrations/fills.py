@@ -16,8 +16,6 @@ from structable.spi import Storage, connect
 
 from .tables import AREA, document, fills_timed, make, revision
 
-__all__ = ["measure_leveldb", "measure_postgresql"]
-
 _BATCH = 5_000
 
 

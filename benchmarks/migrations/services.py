@@ -17,8 +17,6 @@ from structable.spi import Storage, connect
 
 from .tables import AREA, TABLE, make, revision
 
-__all__ = ["measure"]
-
 _RATE = 2_000
 
 

@@ -12,8 +12,6 @@ from structable.migrations.backfill import Backfill
 from structable.migrations.fills import Fill
 from structable.spi import Field, Storage, TableSpecification
 
-__all__ = ["AREA", "TABLE", "document", "fills_timed", "make", "revision"]
-
 AREA = "migrations"
 TABLE = TableSpecification("documents", [Field.long("id"), Field.string("body"), Field.long("hits")], ["id"])
 _BATCH = 5_000

@@ -11,8 +11,6 @@ from structable.spi import Derived, Field, JsonField, Storage, Value, connect
 
 from .tables import AREA, TABLE, document
 
-__all__ = ["measure"]
-
 
 def measure(url: str, scale: Scale) -> Iterator[Measurement]:
     """Measure upserts of documents in transactions of their own."""

@@ -13,8 +13,6 @@ from structable.spark_bridge.pipelines import JoinWindow, Pipeline
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SHAPES", "measure"]
-
 _GOAL = 15.0
 _WINDOW = JoinWindow("at", "seen", "1 minute", "1 minute", "1 minute", "1 minute")
 

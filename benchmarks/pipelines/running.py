@@ -25,8 +25,6 @@ from structable.access import Cache
 from structable.spark_bridge import TableRef, register
 from structable.spark_bridge.pipelines import Pipeline
 
-__all__ = ["measure"]
-
 AREA = "pipelines"
 _MICRO_BATCHES = 8
 _ONE_BY_ONE = 20

@@ -19,20 +19,6 @@ from tests.postgresql.support.binaries import find_binaries
 from tests.postgresql.support.server import Server
 from tests.postgresql.support.shared import URL_VARIABLE, Schema, fresh_schema
 
-__all__ = [
-    "AREA",
-    "COLUMNS",
-    "KEY",
-    "UPSERT",
-    "Connection",
-    "Database",
-    "arrow_batches",
-    "available",
-    "database",
-    "jdbc_options",
-    "values",
-]
-
 AREA = "postgresql"
 COLUMNS = specification().field_names
 KEY = specification().primary_key

@@ -13,8 +13,6 @@ from structable.spi import Isolation, Storage, Value
 
 from .database import AREA, COLUMNS, UPSERT, Connection, Database, values
 
-__all__ = ["measure"]
-
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM {TABLE} WHERE host = %s AND started = %s".encode()
 _PUT = f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) VALUES ({', '.join(['%s'] * len(COLUMNS))}) {UPSERT}".encode()
 _ADD = f"UPDATE {TABLE} SET bytes = bytes + 0 WHERE host = %s AND started = %s".encode()

@@ -9,8 +9,6 @@ from benchmarks.rows import TABLE
 
 from .database import AREA, COLUMNS, Database
 
-__all__ = ["measure"]
-
 _COPY = f"COPY (SELECT {', '.join(COLUMNS)} FROM {TABLE}) TO STDOUT (FORMAT BINARY)".encode()
 
 

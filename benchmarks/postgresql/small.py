@@ -16,8 +16,6 @@ from structable.spi import Range, StructuredTable, col
 
 from .database import AREA, COLUMNS, UPSERT, Connection, Database, values
 
-__all__ = ["measure"]
-
 _NAMES = ", ".join(COLUMNS)
 _SELECT = f"SELECT {_NAMES} FROM {TABLE} WHERE host = %s AND started = %s".encode()
 _FIRST = f"SELECT {_NAMES} FROM {TABLE} WHERE host = %s ORDER BY host, started LIMIT 1".encode()

@@ -19,8 +19,6 @@ from structable.spark_bridge import register
 
 from .database import AREA, Database, arrow_batches, jdbc_options
 
-__all__ = ["measure"]
-
 _PARTITIONS = 2
 
 

@@ -17,8 +17,6 @@ from structable.spi import Storage, WriteMode
 
 from .database import AREA, COLUMNS, KEY, UPSERT, Connection, Database, arrow_batches, values
 
-__all__ = ["measure"]
-
 _NAMES = ", ".join(COLUMNS)
 _PARTITIONS = 2
 _BLOCK = 128 << 10  # bytes for one call of psycopg; a larger block gains nothing

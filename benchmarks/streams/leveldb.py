@@ -14,8 +14,6 @@ from structable.spi import connect
 
 from .updates import AREA, chosen_updates
 
-__all__ = ["measure"]
-
 
 def measure(folder: Path, scale: Scale) -> Iterator[Measurement]:
     """Measure `update_many` compared with a loop of `update`."""

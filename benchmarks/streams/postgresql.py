@@ -12,8 +12,6 @@ from benchmarks.rows import TABLE
 
 from .updates import AREA, chosen_updates
 
-__all__ = ["measure"]
-
 _BY_HAND = (
     f"UPDATE {TABLE} t SET bytes = u.bytes, attempts = u.attempts "
     "FROM unnest(%s::text[], %s::bigint[], %s::bigint[], %s::integer[]) AS u (host, started, bytes, attempts) "

@@ -29,8 +29,6 @@ from structable.spi import Value, connect
 
 from .updates import AREA
 
-__all__ = ["measure"]
-
 _PARTS = 5
 _PARTITIONS = 2
 _BY_HAND = 1_000

@@ -7,8 +7,6 @@ import random
 from benchmarks.measuring import Scale
 from benchmarks.rows import Row, make_rows
 
-__all__ = ["AREA", "chosen_updates"]
-
 AREA = "streams"
 _MANY = 1_000
 

@@ -12,8 +12,6 @@ from pyspark.sql import SparkSession
 from benchmarks.measuring import Measurement, measured
 from tests.spark.tpch.queries import query
 
-__all__ = ["AREA", "Contest", "timed"]
-
 AREA = "tpch"
 
 

@@ -17,8 +17,6 @@ from structable.spi.arrow import arrow_schema
 
 from .contests import AREA
 
-__all__ = ["look_up_join"]
-
 _SPEC = TableSpecification("looked_up", [Field.long("id"), Field.double("cost"), Field.string("note")], ["id"])
 _BATCH = 50_000
 _SHARE = 100

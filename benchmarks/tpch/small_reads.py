@@ -13,8 +13,6 @@ from benchmarks.measuring import Measurement
 
 from .contests import AREA, timed
 
-__all__ = ["small_reads"]
-
 _EMPTY = "select id from range(0, 1, 1, 1)"
 _LEAST = 0.001
 """A lower bound of a query's milliseconds: on a busy machine a query can end before the empty one."""

@@ -10,8 +10,6 @@ from benchmarks.postgresql.database import Database, jdbc_options
 from structable.spark_bridge import register
 from tests.spark.tpch.tables import TABLES
 
-__all__ = ["by_jdbc", "by_structable", "of_files"]
-
 
 def of_files(spark: SparkSession, files: Path) -> SparkSession:
     """Return a session that reads the generator's files."""

@@ -15,8 +15,6 @@ from typing import Any
 
 from .programs import Opening, Program, Share, Step
 
-__all__ = ["ClientError", "Fleet", "fleet"]
-
 _SPAWN = multiprocessing.get_context("spawn")
 _PATIENCE = 600.0
 _PATIENCE_OF_CALLS = 7_200.0

@@ -17,8 +17,6 @@ from .orders.requests import WORK as ORDERS
 from .programs import Opening, Program, Share
 from .ycsb.records import WORKLOADS, Shape
 
-__all__ = ["AREA", "MANY_CLIENTS", "Contest", "Rival", "WorkloadFaultError"]
-
 AREA = "workloads"
 
 MANY_CLIENTS = 4

@@ -21,8 +21,6 @@ from .sqlite import MEMORY, SqlitePlace
 from .ycsb.spi_program import SpiRecords
 from .ycsb.sqlite_program import SqliteRecords
 
-__all__ = ["measure_leveldb", "measure_memory"]
-
 _DURABILITIES = {"process": "NORMAL", "machine": "FULL"}
 _GOALS = {"A": 1.0, "C": 1.0, "E": 1 / 0.8}
 

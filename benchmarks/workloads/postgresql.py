@@ -14,8 +14,6 @@ from psycopg.errors import DeadlockDetected, SerializationFailure
 
 from tests.postgresql.support.shared import Schema
 
-__all__ = ["PostgresqlClient", "PostgresqlPlace", "fresh_place"]
-
 Result = TypeVar("Result")
 
 _PAUSE = 0.002

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-__all__ = ["Action", "Opening", "Program", "Share", "Step"]
-
 Step: TypeAlias = tuple[str, tuple[object, ...]]
 """The name of an action, and its arguments."""
 

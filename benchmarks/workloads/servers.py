@@ -27,8 +27,6 @@ from .postgresql import PostgresqlPlace, fresh_place
 from .ycsb.psycopg_program import PsycopgRecords
 from .ycsb.spi_program import SpiRecords
 
-__all__ = ["measure_hbase", "measure_postgresql"]
-
 
 def measure_postgresql(folder: Path, scale: Scale) -> Iterator[Measurement]:
     """Measure PostgreSQL, if there is a server."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-__all__ = ["MEMORY", "SqlitePlace"]
-
 _CACHE = 64 << 10  # KiB
 _STATEMENTS = 256
 _PATIENCE = 60.0

@@ -28,8 +28,6 @@ from structable.spi import (
 from structable.spi.authors import feed_channel
 from structable.spi.text import LiteralError, parse_value
 
-__all__ = ["changes"]
-
 Since = Annotated[
     str | None,
     typer.Option(

@@ -35,8 +35,6 @@ from .tables import YesToOverwrite, confirm
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Target", "copied_specification", "copy", "planned_target"]
-
 
 @dataclass(frozen=True, slots=True)
 class Target:

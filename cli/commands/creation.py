@@ -16,14 +16,7 @@ from structable.cli.formats.file_options import FileForm, FileFormat, with_file_
 from structable.cli.formats.output import format_of
 from structable.cli.formats.specifications import specification_text
 from structable.cli.language.errors import UsageProblem, outcome_unknown
-from structable.spi import (
-    Storage,
-    StructableError,
-    TableAlreadyExistsError,
-    TableSpecification,
-)
-
-__all__ = ["Create", "PrimaryKey", "infer", "made_for", "re_readable", "undone"]
+from structable.spi import Storage, StructableError, TableAlreadyExistsError, TableSpecification
 
 Create = Annotated[bool, typer.Option("--create", help="Make the table, if there is none, and show its specification.")]
 PrimaryKey = Annotated[

@@ -28,8 +28,6 @@ from structable.spi import (
 )
 from structable.spi.text import specification_from_catalog
 
-__all__ = ["conformance", "doctor", "examine"]
-
 FINDINGS_GROUP = "structable.findings"
 _SAMPLED_VALUES = 1_000
 _HASH = (1 << 64) - 1

@@ -19,8 +19,6 @@ from .creation import undone
 from .importing import FileImport
 from .scans import whole_batches
 
-__all__ = ["export_all", "import_all"]
-
 _DEFAULT = "parquet"
 _SPECIFICATION = ".toml"
 _UNFINISHED = ".unfinished"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["EXAMPLES", "epilog"]
-
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "backends": ("structable backends", "structable backends leveldb"),
     "tables": ("structable tables leveldb:///data/app", "STRUCTABLE_URL=leveldb:///data/app structable tables"),

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from structable.cli.formats.source import FileSource
 
-__all__ = ["FileImport", "commit", "write_job"]
-
 _KEY_BYTES = 8 * 1024 * 1024
 _SHOWN = 5
 

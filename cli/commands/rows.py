@@ -31,8 +31,6 @@ from structable.spi.text import LiteralError, format_value, parse_value
 
 from .tables import DryRun, Yes, confirm
 
-__all__ = ["delete", "get", "put"]
-
 
 def get(
     url: Url,

@@ -26,8 +26,6 @@ from structable.spi import Filter, Range, Row, SharedSnapshot, Storage, TableSpe
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["chunks", "count", "explain", "scan", "snapshot_batches", "whole_batches", "whole_count"]
-
 _CHUNK_ROWS = 1024
 _CHUNK_BYTES = 16 * 1024 * 1024
 

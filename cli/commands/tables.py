@@ -30,8 +30,6 @@ from structable.spi.authors import SchemaChange, plan_schema_change
 
 from .scans import whole_count
 
-__all__ = ["DryRun", "Yes", "YesToOverwrite", "backends", "compact", "confirm", "create", "describe", "drop", "tables"]
-
 _MEBIBYTE = 1 << 20
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed where there is no terminal to ask on.")]

@@ -29,8 +29,6 @@ from .importing import FileImport
 from .scans import snapshot_batches
 from .tables import YesToOverwrite
 
-__all__ = ["export_rows", "import_rows"]
-
 _Table = Annotated[
     str | None,
     typer.Argument(metavar="TABLE", help="The table's name.", show_default=False, autocompletion=complete_table),

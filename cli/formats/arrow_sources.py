@@ -19,8 +19,6 @@ from structable.spi.arrow import CastError, cast_column
 
 from .source import FileSource
 
-__all__ = ["IN_FOOTER", "IN_MESSAGE", "ArrowSource", "TypedSource", "unread_columns"]
-
 _FILE_MAGIC = b"ARROW1"
 
 IN_FOOTER, IN_MESSAGE = 1, 2

@@ -14,8 +14,6 @@ from io import BytesIO
 import numpy as np
 from pyarrow import csv as arrow_csv
 
-__all__ = ["CsvDialect", "occurrences"]
-
 _NAMED = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"b": b"\b", b"f": b"\f", b"v": b"\v", b"0": b"\0"}
 _NULL = b"\0null"
 """Stands for a null whose text has an escape, which Arrow would remove first; no string has a NUL."""

@@ -22,8 +22,6 @@ from .source import TextSource
 from .text_columns import column_from_text
 from .text_form import PLAIN, TextForm
 
-__all__ = ["CsvSource"]
-
 _CHUNK = 2 * 1024 * 1024
 _LARGEST_ROW = 64 * 1024 * 1024  # fits the largest row of a table, written as hexadecimal digits or doubled quotes
 

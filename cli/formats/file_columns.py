@@ -18,8 +18,6 @@ from structable.spi import (
 )
 from structable.spi.authors import Merger, check_kind, check_row, not_a_field
 
-__all__ = ["FEED_FIELDS", "ColumnChoice", "Columns", "FileColumns", "NamedFields", "there_are"]
-
 FEED_FIELDS = tuple(
     make(name) for make, name in zip((Field.string, Field.long, Field.timestamp), FEED_COLUMNS, strict=True)
 )

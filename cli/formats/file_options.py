@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from .csv_dialect import CsvDialect
     from .source import FileSource
 
-__all__ = ["FileForm", "FileFormat", "with_file_options"]
-
 FileFormat = Annotated[
     Literal["csv", "json", "arrow", "parquet"] | None,
     typer.Option("--format", help="The file's format; by default that of its extension.", show_default=False),

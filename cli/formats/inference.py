@@ -21,8 +21,6 @@ from .source import BATCH_ROWS, FileSource
 from .text_form import TextForm
 from .text_guess import DATES, TextGuess
 
-__all__ = ["Inferred", "inferred", "table_name"]
-
 
 class Inferred:
     """A specification, and the source of its types."""

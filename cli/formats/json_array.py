@@ -7,8 +7,6 @@ import json
 from collections.abc import Iterator
 from typing import BinaryIO
 
-__all__ = ["ArrayError", "array_elements"]
-
 _PART = 1024 * 1024
 _LARGEST = 64 * 1024 * 1024
 _SPACE = " \t\r\n"

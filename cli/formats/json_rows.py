@@ -17,16 +17,6 @@ from structable.spi.text import LiteralError, parse_value, value_from_json, valu
 
 from .file_columns import NamedFields
 
-__all__ = [
-    "JsonObject",
-    "decoded",
-    "decoded_object",
-    "row_from_json",
-    "row_of_object",
-    "row_to_json",
-    "without_mark",
-]
-
 
 def without_mark(name: str, begin: bytes) -> bytes:
     """Return a text's beginning, at least 4 bytes, without its mark; raises `UsageProblem` for UTF-16 and UTF-32."""

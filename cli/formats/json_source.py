@@ -16,8 +16,6 @@ from .json_array import ArrayError, array_elements
 from .json_rows import JsonObject, decoded_object, row_of_object
 from .source import BATCH_BYTES, BATCH_ROWS, TextSource
 
-__all__ = ["JsonSource"]
-
 _PENDING_ROWS = 4 * BATCH_ROWS
 """The number of rows among which rows with the same fields are grouped."""
 

@@ -21,8 +21,6 @@ from structable.spi.text import value_to_json
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TABLE_LIMIT", "TAB_SUFFIXES", "export_batches", "format_of", "open_output", "open_writer"]
-
 _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "csv",

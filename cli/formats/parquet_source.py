@@ -20,8 +20,6 @@ from .source import BATCH_ROWS
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-__all__ = ["ParquetSource"]
-
 _FIRST_SECOND, _LAST_SECOND = pa.scalar(-62_135_596_800), pa.scalar(253_402_300_799)
 """The seconds since 1970 at which the years 1 to 9999 begin and end."""
 _THOUSAND, _MILLION, _BILLION = pa.scalar(10**3), pa.scalar(10**6), pa.scalar(10**9)

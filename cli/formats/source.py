@@ -21,8 +21,6 @@ from .file_columns import Columns
 from .json_rows import without_mark
 from .text_form import PLAIN, TextForm
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "FileSource", "TextSource"]
-
 BATCH_ROWS = 16_384
 BATCH_BYTES = 16 * 1024 * 1024
 

@@ -15,8 +15,6 @@ from structable.spi.text import rule_to_document
 
 from .json_rows import decoded
 
-__all__ = ["read_specification", "specification_text"]
-
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 

@@ -13,8 +13,6 @@ from structable.spi.text import LiteralError, format_value
 
 from .text_form import PLAIN, TextForm
 
-__all__ = ["column_from_text", "column_to_text"]
-
 # Texts that Arrow and `literals` read alike; `literals` reads all others.
 _PLAIN = {
     FieldType.DOUBLE: r"^-?[0-9]{1,15}(\.[0-9]{1,25})?([eE]-[0-9]{1,2})?$",

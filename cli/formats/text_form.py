@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from structable.spi import Field, FieldType, Value
 from structable.spi.text import LiteralError, checked_value, day_of, parse_time, parse_value, shown_text
 
-__all__ = ["PLAIN", "TextForm"]
-
 _TIMES = (FieldType.TIMESTAMP, FieldType.TIMESTAMP_NTZ)
 
 

@@ -12,8 +12,6 @@ from structable.spi.text import LiteralError
 
 from .text_form import TextForm
 
-__all__ = ["DATES", "TextGuess"]
-
 DATES = (FieldType.DATE, FieldType.TIMESTAMP_NTZ, FieldType.TIMESTAMP)
 _ALL = (FieldType.LONG, FieldType.DOUBLE, FieldType.BOOLEAN, *DATES)
 _ALSO = {FieldType.LONG: FieldType.DOUBLE, FieldType.DATE: FieldType.TIMESTAMP_NTZ}

@@ -13,8 +13,6 @@ from structable.spi import Storage, StorageUrl, connect
 
 from .errors import UsageProblem
 
-__all__ = ["URL_VARIABLE", "StoreAccess", "StoreCommand", "Table", "Url", "open_store"]
-
 URL_VARIABLE = "STRUCTABLE_URL"
 
 

@@ -25,8 +25,6 @@ from .errors import escaped
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Advance", "BatchWriter", "TableWriter", "print_table", "progress", "visible"]
-
 _CELL_WIDTH = 200
 _ROWS = 500
 _UNBOUNDED = 100_000  # columns of a line: without a terminal, each row is one line

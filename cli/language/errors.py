@@ -28,18 +28,6 @@ from structable.spi import (
     mask_url,
 )
 
-__all__ = [
-    "CommandError",
-    "Ended",
-    "ExitCode",
-    "UsageProblem",
-    "ending_signals",
-    "explain_error",
-    "masked",
-    "one_line",
-    "outcome_unknown",
-]
-
 DEBUG_VARIABLE = "STRUCTABLE_DEBUG"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
 _MASKED = re.compile(r".*=\*\*\*([:;,.)]*)")

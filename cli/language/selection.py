@@ -14,20 +14,6 @@ from structable.spi.text import LiteralError, parse_value
 
 from .errors import UsageProblem
 
-__all__ = [
-    "Above",
-    "AtLeast",
-    "AtMost",
-    "Below",
-    "Columns",
-    "Prefix",
-    "Where",
-    "named_columns",
-    "parse_key",
-    "parse_where",
-    "selected",
-]
-
 _REPEATED = "Repeat it for each further key field, in key order."
 
 Where = Annotated[

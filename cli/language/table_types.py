@@ -18,8 +18,6 @@ from structable.spi import (
 )
 from structable.spi.text import function_to_document
 
-__all__ = ["rule_in_words", "type_in_words"]
-
 
 def rule_in_words(rule: FieldRule) -> str:
     """Return a rule of a table's fields in words."""

@@ -13,8 +13,6 @@ import typer
 from structable.datasets import SystemData
 from structable.spi import Storage, connect
 
-__all__ = ["Form", "Format", "Prefix", "StoreUrl", "Url", "connected", "opened", "url_and_arguments"]
-
 _URL_VARIABLE = "STRUCTABLE_URL"
 
 

@@ -13,8 +13,6 @@ from structable.datasets.system.messages import GroupSource
 from structable.datasets.tables.messaging import GROUP_BEATS, SUBSCRIPTIONS, TABLES
 from structable.spi import Finding, FindingLevel, Storage, StructableError
 
-__all__ = ["findings"]
-
 _Key = tuple[str, str]
 
 WATCHED_SECONDS = 6.0

@@ -13,8 +13,6 @@ from structable.datasets import InvalidCursorError, Job, JobState, NotFoundError
 from .arguments import Form, Format, Prefix, StoreUrl, opened, url_and_arguments
 from .work import work
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Count, list, show, retry, cancel and run the jobs of queues.", no_args_is_help=True)
 
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.", show_default=False)]

@@ -9,8 +9,6 @@ from structable.datasets import JobState, SystemData
 from structable.datasets.tables.jobs import JOBS, TABLES
 from structable.spi import Finding, FindingLevel, Range, Storage, col
 
-__all__ = ["findings"]
-
 
 def findings(storage: Storage) -> Iterator[Finding]:
     """Yield a finding for each queue of each prefix in the store: its jobs past `until`."""

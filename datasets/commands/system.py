@@ -16,8 +16,6 @@ from structable.spi import Storage, mask_url
 
 from .arguments import Form, Format, Prefix, Url, connected, opened
 
-__all__ = ["app", "system_migrator"]
-
 app = typer.Typer(help="Make, check and count the system datasets of a store.", no_args_is_help=True)
 
 REVISIONS = Path(__file__).parents[1] / "revisions"

@@ -20,8 +20,6 @@ from structable.spi.authors import is_aware
 
 from .arguments import Form, Format, Prefix, StoreUrl, Url, opened, url_and_arguments
 
-__all__ = ["app"]
-
 app = typer.Typer(help="List, show and follow topics; look after the groups that read them.", no_args_is_help=True)
 
 Made = TypeVar("Made")

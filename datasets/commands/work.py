@@ -17,8 +17,6 @@ from structable.spi.authors import named_module
 
 from .arguments import Prefix, StoreUrl, connected, url_and_arguments
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Run the jobs of a queue.")
 
 

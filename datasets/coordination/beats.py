@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable
 
 from structable.datasets.errors import LeaseLostError
 
-__all__ = ["Beating", "Watch", "check_ttl", "member_name"]
-
 _log = logging.getLogger("structable.datasets")
 
 MOST_TTL = 2**31 - 1

@@ -8,8 +8,6 @@ from typing import Annotated
 from structable.datasets.records import Int, Record, RecordTable
 from structable.spi import Transaction
 
-__all__ = ["FENCES", "SHARDS", "Fence", "Fences", "exclude", "share"]
-
 SHARDS = 16
 
 

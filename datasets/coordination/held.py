@@ -7,8 +7,6 @@ from structable.spi import Row, Storage, Transaction
 
 from . import fences
 
-__all__ = ["Held"]
-
 
 class Held:
     """A row that an owner holds until it is released, or taken over by a process that saw its beat stop.

@@ -14,8 +14,6 @@ from structable.spi import Storage, StorageUnavailableError, TransactionError
 from .beats import check_ttl, member_name
 from .leases import Lease
 
-__all__ = ["Leader"]
-
 Result = TypeVar("Result")
 
 _log = logging.getLogger("structable.datasets")

@@ -14,8 +14,6 @@ from . import fences
 from .beats import Beating, Watch, check_ttl
 from .held import Held
 
-__all__ = ["Lease", "Leases"]
-
 
 class Lease(Held):
     """A lease that was acquired; `Leases.acquire` makes it. Safe to share between threads.

@@ -14,8 +14,6 @@ from . import fences
 from .beats import Watch, check_ttl
 from .held import Held
 
-__all__ = ["Permit", "Permits"]
-
 
 class Permit(Held):
     """A permit that was acquired; `Permits.acquire` makes it. Safe to share between threads.

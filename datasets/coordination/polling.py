@@ -7,8 +7,6 @@ from typing import Protocol
 
 from structable.spi import Storage
 
-__all__ = ["LONGEST", "Polling", "Woken"]
-
 LONGEST = 5.0
 """The longest wait, in seconds, where signals of other processes arrive."""
 _SHORTEST, _LONGEST_WHERE_NOT_WOKEN = 0.05, 1.0

@@ -20,8 +20,6 @@ from structable.datasets.tables.jobs import Job
 from structable.spi import Listener, StorageUnavailableError, TransactionError
 from structable.spi.authors import wait_for_any
 
-__all__ = ["Handler", "Worker"]
-
 Handler = Callable[[Session, Job], object]
 
 _log = logging.getLogger("structable.datasets")

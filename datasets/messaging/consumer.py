@@ -34,8 +34,6 @@ from .fetching import Fetched, Fetcher
 from .groups import GroupMember, MovedError
 from .reading import OpenFeed
 
-__all__ = ["Batch", "Consumer", "consumer_of"]
-
 _log = logging.getLogger("structable.datasets")
 
 Body = TypeVar("Body")

@@ -17,8 +17,6 @@ from structable.spi import ChangesLostError
 from .groups import GroupMember, MovedError
 from .reading import Numbered, OpenFeed, Place, Reading
 
-__all__ = ["Fetched", "Fetcher"]
-
 _log = logging.getLogger("structable.datasets")
 
 Body = TypeVar("Body")

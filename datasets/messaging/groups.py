@@ -25,8 +25,6 @@ from structable.spi import FeedPosition, FieldSizeLimitError, Storage, Transacti
 
 from .reading import Numbered, Place
 
-__all__ = ["BEATS", "GroupMember", "MovedError", "moved"]
-
 Body = TypeVar("Body")
 Result = TypeVar("Result")
 

@@ -27,8 +27,6 @@ from structable.spi import (
 )
 from structable.spi.authors import feed_channel, is_aware
 
-__all__ = ["Numbered", "OpenFeed", "Place", "Reading", "body_document", "document_of", "place_of", "tail"]
-
 Body = TypeVar("Body")
 
 _TAILED = 1_000

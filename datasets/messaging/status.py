@@ -12,8 +12,6 @@ from structable.spi import Change, ChangesLostError, FeedPosition
 
 from .reading import OpenFeed, Place
 
-__all__ = ["GroupStatus", "TopicStatus", "group_status"]
-
 _MOST_COUNTED = 100_000
 
 

@@ -16,20 +16,12 @@ from structable.datasets.errors import NotFoundError
 from structable.datasets.identifiers import check_name
 from structable.datasets.system.context import Context
 from structable.datasets.system.messages import REDRIVEN, GroupSource, Topic, insert, message_id, parse_id
-from structable.datasets.tables.messaging import (
-    DEAD_LETTERS,
-    GROUP_BEATS,
-    SUBSCRIPTIONS,
-    DeadLetterRow,
-    Subscription,
-)
+from structable.datasets.tables.messaging import DEAD_LETTERS, GROUP_BEATS, SUBSCRIPTIONS, DeadLetterRow, Subscription
 from structable.spi import Filter, Range, Storage, TableNotFoundError, Transaction, UnsupportedOperationError, col
 
 from .groups import moved
 from .reading import OpenFeed, place_of
 from .status import TopicStatus, group_status
-
-__all__ = ["DeadLetter", "Topics"]
 
 Result = TypeVar("Result")
 

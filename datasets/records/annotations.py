@@ -18,8 +18,6 @@ from structable.datasets.errors import RecordTypeError
 from structable.spi import Field, FieldType
 from structable.spi.authors import named_class, own_class
 
-__all__ = ["Byte", "Coding", "Digits", "Int", "Json", "Local", "Record", "RecordField", "Short", "Single", "fields_of"]
-
 
 class _TypeMark(enum.Enum):
     BYTE = "Byte"

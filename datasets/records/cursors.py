@@ -15,8 +15,6 @@ from structable.datasets.errors import InvalidCursorError
 from structable.spi import Field, FieldType, Value
 from structable.spi.authors import own_class
 
-__all__ = ["MAX_PAGE", "Page", "check_limit", "decode_cursor", "encode_cursor"]
-
 T = TypeVar("T")
 
 MAX_PAGE = 1_000

@@ -10,8 +10,6 @@ import msgspec
 
 from .plain_documents import members, tag_of
 
-__all__ = ["SEVERAL_TEXTS", "equal", "is_whole"]
-
 SEVERAL_TEXTS = (Decimal, dt.datetime, dt.time)
 """Scalar types whose equal values may have different texts."""
 

@@ -14,8 +14,6 @@ from structable.spi.authors import in_exact_context, named_class, plain_value, s
 from .document_equality import SEVERAL_TEXTS, equal, is_whole
 from .plain_documents import is_plain, plain
 
-__all__ = ["MISFITS", "Document", "merged"]
-
 _TIME = re.compile(r":\d\d[-+.Z]")
 """The end of a time whose offset msgspec may have rounded to minutes."""
 MISFITS = (TypeError, ValueError, ArithmeticError, RecursionError)

@@ -16,8 +16,6 @@ from structable.spi.authors import shown
 from .annotations import Coding, Record, RecordField
 from .documents import Document
 
-__all__ = ["Codec"]
-
 R = TypeVar("R", bound=Record)
 
 _MISFITS = (KeyError, ValueError, TypeError, RecursionError)

@@ -12,8 +12,6 @@ import msgspec
 
 from structable.spi.authors import plain_value
 
-__all__ = ["is_plain", "members", "plain", "tag_of"]
-
 _MINUTE = dt.timedelta(minutes=1)
 _JSON_SCALARS = frozenset({str, bool, int, type(None)})
 

@@ -11,8 +11,6 @@ from structable.spi.authors import And, Bound, Comparison, IsIn, Not, Or
 from .annotations import Record
 from .generated import Codec
 
-__all__ = ["RecordIterator", "translated_filter", "translated_range"]
-
 R = TypeVar("R", bound=Record)
 
 

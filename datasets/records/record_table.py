@@ -12,8 +12,6 @@ from .annotations import Record, fields_of
 from .generated import Codec
 from .records import Records
 
-__all__ = ["RecordTable"]
-
 R = TypeVar("R", bound=Record)
 _INTEGERS = (FieldType.BYTE, FieldType.SHORT, FieldType.INT, FieldType.LONG)
 _FLOATS = (FieldType.FLOAT, FieldType.DOUBLE)

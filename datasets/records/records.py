@@ -25,8 +25,6 @@ from .cursors import Page, check_limit, decode_cursor, encode_cursor
 from .generated import Codec
 from .reading import RecordIterator, translated_filter, translated_range
 
-__all__ = ["Records"]
-
 R = TypeVar("R", bound=Record)
 Result = TypeVar("Result")
 

@@ -13,8 +13,6 @@ from .key_providers import KEY_BYTES, KeyProvider
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["Sealed", "open_sealed", "rewrapped", "seal"]
-
 NONCE_BYTES = 12
 FORMAT = b"structable sealed value 1"
 

@@ -12,8 +12,6 @@ from typing import Protocol
 
 from structable.datasets.errors import SecretError
 
-__all__ = ["EnvironmentKeys", "FileKeys", "KeyProvider"]
-
 KEY_BYTES = 32
 
 

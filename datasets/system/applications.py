@@ -23,8 +23,6 @@ from structable.spi import Range, col
 
 from .context import Dataset
 
-__all__ = ["ApplicationStates", "Applications"]
-
 
 class Applications(Dataset):
     """The datasets `applications`, `application_versions` and `application_history`.

@@ -24,8 +24,6 @@ from structable.spi import Filter, Range, col
 
 from .context import Dataset
 
-__all__ = ["Artifacts"]
-
 EVERY_ARTIFACT = "*"
 
 

@@ -7,16 +7,9 @@ from collections.abc import Iterable
 
 from structable.datasets.errors import InUseError
 from structable.datasets.identifiers import check_name
-from structable.datasets.tables.platform import (
-    CAPABILITIES,
-    CAPABILITY_OPERATIONS,
-    Capability,
-    CapabilityOperation,
-)
+from structable.datasets.tables.platform import CAPABILITIES, CAPABILITY_OPERATIONS, Capability, CapabilityOperation
 
 from .context import Dataset
-
-__all__ = ["PlatformCapabilities"]
 
 ENABLED = "ENABLED"
 

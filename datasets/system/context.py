@@ -17,8 +17,6 @@ from structable.spi.authors import MAX_ROW_SIZE, check_row, is_aware, own_class,
 if TYPE_CHECKING:
     from structable.datasets.secrets.key_providers import KeyProvider
 
-__all__ = ["Context", "Dataset", "PrefixedTables", "SessionFences"]
-
 R = TypeVar("R", bound=Record)
 _DATETIME = own_class(dt.datetime)
 

@@ -19,8 +19,6 @@ from structable.spi import Range
 from .context import Dataset
 from .secrets import rewrap
 
-__all__ = ["Credentials"]
-
 R = TypeVar("R", CredentialProfile, CredentialIdentity)
 
 

@@ -17,8 +17,6 @@ from structable.spi import Range
 
 from .context import Dataset
 
-__all__ = ["DatasetCatalog"]
-
 
 class DatasetCatalog(Dataset):
     """The datasets `dataset_instances`, `dataset_kinds` and `dataset_modules`.

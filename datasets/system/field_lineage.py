@@ -29,8 +29,6 @@ from structable.spi import Range, col
 from .context import Dataset
 from .field_origins import Origins, checked, origins
 
-__all__ = ["FieldLineages", "RunOperations"]
-
 
 class RunOperations(NamedTuple):
     """Operations, and the runs that did them, in key order of their endpoint."""

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from structable.datasets.identifiers import DatasetRef, check_name, check_names
 from structable.datasets.tables.field_lineage import EndpointField, FieldLineage, FieldOperation
 
-__all__ = ["Origins", "checked", "origins"]
-
 Properties = dict[DatasetRef, dict[str, str]]
 Flow = Mapping[EndpointField, set[EndpointField]]
 

@@ -16,21 +16,6 @@ from structable.spi.authors import RowMove
 
 from .context import Context
 
-__all__ = [
-    "MOST_ERROR",
-    "complete_unread",
-    "ended",
-    "error_text",
-    "held",
-    "job_key",
-    "move",
-    "move_all",
-    "queue_channel",
-    "run_body",
-    "signal_due",
-    "signal_late",
-]
-
 Result = TypeVar("Result")
 
 MOST_ERROR = 10_000

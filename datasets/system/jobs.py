@@ -16,8 +16,6 @@ from structable.spi import Range, col
 from .context import Dataset
 from .job_moves import MOST_ERROR, ended, error_text, held, move, signal_due
 
-__all__ = ["LANES", "PRIORITIES", "Enqueued", "Jobs"]
-
 LANES = 8
 PRIORITIES = 4
 _KEPT = dt.timedelta(days=1)

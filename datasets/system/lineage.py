@@ -19,8 +19,6 @@ from structable.spi import Range, col
 
 from .context import Dataset
 
-__all__ = ["Lineage", "Usages"]
-
 
 class Lineage(Dataset):
     """The datasets `lineage_by_dataset` and `lineage_by_program`, which hold the same rows under two keys."""

@@ -17,31 +17,10 @@ from structable.datasets.errors import NotFoundError, RecordShapeError, RecordTy
 from structable.datasets.identifiers import check_name
 from structable.datasets.records import Record
 from structable.datasets.records.documents import MISFITS, Document
-from structable.spi import (
-    Change,
-    Field,
-    FieldSizeLimitError,
-    RowKind,
-    TableNotFoundError,
-    TableSpecification,
-    Value,
-)
+from structable.spi import Change, Field, FieldSizeLimitError, RowKind, TableNotFoundError, TableSpecification, Value
 from structable.spi.authors import MAX_KEY_SIZE, shown
 
 from .context import Context
-
-__all__ = [
-    "REDRIVEN",
-    "TOPIC_TABLES",
-    "Feed",
-    "GroupSource",
-    "Message",
-    "Topic",
-    "insert",
-    "message_id",
-    "parse_id",
-    "publish",
-]
 
 Body = TypeVar("Body")
 

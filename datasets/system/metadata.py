@@ -13,8 +13,6 @@ from structable.spi import col
 
 from .context import Dataset
 
-__all__ = ["MetadataSets"]
-
 _WORD = re.compile(r"\w+")
 MAX_TERM_BYTES = 255
 """Longer words are not found by a search."""

@@ -19,8 +19,6 @@ from structable.spi import Range
 
 from .context import Dataset
 
-__all__ = ["Namespaces"]
-
 _MEMBERS: tuple[RecordTable[Any], ...] = (APPLICATIONS, ARTIFACTS, SECRETS, PROFILES, SCHEDULES, DATASET_INSTANCES)
 
 

@@ -12,8 +12,6 @@ from structable.spi import Filter, Range, col
 
 from .context import Dataset
 
-__all__ = ["Operations"]
-
 _S = OperationStatus
 _NEXT: dict[OperationStatus, tuple[OperationStatus, ...]] = {
     _S.STARTING: (_S.RUNNING, _S.STOPPING, _S.KILLED, _S.FAILED),

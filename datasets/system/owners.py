@@ -12,8 +12,6 @@ from structable.datasets.tables.secrets import OWNERS, Owner
 from .context import Dataset
 from .secrets import rewrap
 
-__all__ = ["Owners"]
-
 
 class Owners(Dataset):
     """The dataset `owners`. An entity is a text of levels, `namespace/application`, from the outermost."""

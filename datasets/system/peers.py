@@ -11,8 +11,6 @@ from structable.datasets.tables.platform import PEERS, Peer, PeerState
 
 from .context import Dataset
 
-__all__ = ["Peers"]
-
 
 class Peers(Dataset):
     """The dataset `peers`."""

@@ -14,8 +14,6 @@ from structable.spi import Range
 
 from .context import Dataset
 
-__all__ = ["Configs", "PreferenceSets", "Preferences", "Resolved"]
-
 LEVELS = 4
 
 

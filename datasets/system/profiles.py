@@ -19,8 +19,6 @@ from structable.spi import Range, col
 
 from .context import Dataset
 
-__all__ = ["Profiles"]
-
 
 class Profiles(Dataset):
     """The datasets `profiles` and `profile_assignments`.

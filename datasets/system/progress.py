@@ -19,8 +19,6 @@ from structable.spi import Range, col
 
 from .context import Dataset
 
-__all__ = ["ExternalPositions", "LogFiles"]
-
 
 class LogFiles(Dataset):
     """The datasets `log_files` and `log_checkpoints`."""

@@ -20,8 +20,6 @@ from structable.spi import Range
 
 from .context import Dataset
 
-__all__ = ["Heartbeats", "Provisioning", "RemoteRuntimes"]
-
 ENDED = ("DONE", "FAILED", "CANCELLED")
 """The states of tasks that `unfinished` leaves out."""
 

@@ -23,8 +23,6 @@ from .jobs import LANES, PRIORITIES, Enqueued, Jobs
 if TYPE_CHECKING:
     from structable.spi import Value
 
-__all__ = ["Queue"]
-
 Result = TypeVar("Result")
 
 

@@ -15,8 +15,6 @@ from structable.spi import Key, Range, col
 
 from .context import Context
 
-__all__ = ["remove_application", "remove_namespace"]
-
 KEPT_FOR_LAST = 10_000
 """The number of newest runs that are deleted in the last transaction, with everything else."""
 _CHUNK = 1_000

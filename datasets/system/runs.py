@@ -27,8 +27,6 @@ from structable.spi import Range, col
 
 from .context import Dataset
 
-__all__ = ["Changed", "Ignored", "IgnoredReason", "Runs"]
-
 COUNT_SHARDS = 8
 
 

@@ -21,8 +21,6 @@ from structable.spi import Range
 
 from .context import Dataset
 
-__all__ = ["PARTITIONS", "ScheduleJob", "ScheduleJobs"]
-
 PARTITIONS = 16
 _JOB, _DELETE, _OBSOLETE = "JOB", "DELETE", "OBSOLETE"
 _NEXT = {

@@ -8,18 +8,10 @@ from collections.abc import Iterable
 from structable.datasets.identifiers import ProgramRef, check_name, joined
 from structable.datasets.records import Page, Records
 from structable.datasets.tables.applications import APPLICATIONS
-from structable.datasets.tables.schedules import (
-    SCHEDULE_TRIGGERS,
-    SCHEDULES,
-    Schedule,
-    ScheduleStatus,
-    ScheduleTrigger,
-)
+from structable.datasets.tables.schedules import SCHEDULE_TRIGGERS, SCHEDULES, Schedule, ScheduleStatus, ScheduleTrigger
 from structable.spi import Range
 
 from .context import Dataset
-
-__all__ = ["Schedules", "program_trigger"]
 
 _PROGRAM = "program:"
 

@@ -15,8 +15,6 @@ from structable.spi import Range, col
 
 from .context import Context, Dataset
 
-__all__ = ["Secrets", "rewrap"]
-
 R = TypeVar("R", bound=Record)
 
 

@@ -12,8 +12,6 @@ from structable.spi import Filter, Range, Value, col
 
 from .context import Dataset
 
-__all__ = ["SourceControl"]
-
 
 class SourceControl(Dataset):
     """The datasets `repositories` and `sync_states`."""

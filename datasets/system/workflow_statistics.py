@@ -13,8 +13,6 @@ from structable.spi import Range
 
 from .context import Dataset
 
-__all__ = ["Statistics", "WorkflowStatistics"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Statistics:

@@ -11,8 +11,6 @@ from structable.spi import Range
 
 from .context import Dataset
 
-__all__ = ["Workflows"]
-
 
 class Workflows(Dataset):
     """The datasets `workflow_tokens` and `workflow_nodes`."""

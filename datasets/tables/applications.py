@@ -7,18 +7,6 @@ from typing import Annotated
 
 from structable.datasets.records import Json, Record, RecordTable
 
-__all__ = [
-    "APPLICATIONS",
-    "APPLICATION_HISTORY",
-    "APPLICATION_STATE",
-    "APPLICATION_VERSIONS",
-    "TABLES",
-    "Application",
-    "ApplicationEdit",
-    "ApplicationState",
-    "ApplicationVersion",
-]
-
 _APPLICATION = ("namespace", "application")
 
 

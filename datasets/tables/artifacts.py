@@ -8,20 +8,6 @@ from typing import Annotated
 
 from structable.datasets.records import Json, Record, RecordTable
 
-__all__ = [
-    "APPLICATION_CLASSES",
-    "ARTIFACTS",
-    "PLUGINS",
-    "TABLES",
-    "ApplicationClass",
-    "Artifact",
-    "ArtifactDetail",
-    "ArtifactRange",
-    "Plugin",
-    "ProvidedClass",
-    "ProvidedPlugin",
-]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArtifactRange:

@@ -7,21 +7,6 @@ from typing import Annotated
 
 from structable.datasets.records import Json, Record, RecordTable
 
-__all__ = [
-    "DATASET_INSTANCES",
-    "DATASET_KINDS",
-    "DATASET_MODULES",
-    "METADATA",
-    "METADATA_TERMS",
-    "TABLES",
-    "DatasetInstance",
-    "DatasetKind",
-    "DatasetModule",
-    "Metadata",
-    "MetadataScope",
-    "MetadataTerm",
-]
-
 
 class MetadataScope(enum.StrEnum):
     """The author of metadata."""

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from structable.datasets.records import Int, Json, Record, RecordTable
 
-__all__ = ["LEASES", "PERMITS", "TABLES", "LeaseRow", "PermitRow"]
-
 
 class LeaseRow(Record):
     """A lease; `owner` is None once it was released, and `token` grows with each owner, `beat` with each renewal."""

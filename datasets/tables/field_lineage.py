@@ -11,22 +11,6 @@ from typing import NamedTuple
 from structable.datasets.identifiers import DatasetRef, ProgramRef
 from structable.datasets.records import Record, RecordTable
 
-__all__ = [
-    "LINEAGE_DESTINATIONS",
-    "LINEAGE_ENDPOINTS",
-    "LINEAGE_OPERATIONS",
-    "LINEAGE_SUMMARIES",
-    "TABLES",
-    "Direction",
-    "EndpointField",
-    "FieldLineage",
-    "FieldOperation",
-    "LineageDestination",
-    "LineageEndpoint",
-    "LineageOperations",
-    "LineageSummary",
-]
-
 
 class Direction(enum.StrEnum):
     """INCOMING: the fields that lead to an endpoint. OUTGOING: the fields made from it."""

@@ -8,8 +8,6 @@ from typing import Annotated
 
 from structable.datasets.records import Int, Json, Record, RecordTable
 
-__all__ = ["JOBS", "JOB_BEATS", "JOB_KEY", "JOB_KEYS", "TABLES", "Job", "JobBeat", "JobKey", "JobState"]
-
 
 class JobState(enum.IntEnum):
     """The state of a job; DONE, DEAD and CANCELLED are final."""

@@ -10,17 +10,6 @@ from structable.datasets.records import Record, RecordTable
 
 from .runs import RUN_KEY
 
-__all__ = [
-    "LINEAGE_BY_DATASET",
-    "LINEAGE_BY_PROGRAM",
-    "TABLES",
-    "USAGE_BY_DATASET",
-    "USAGE_BY_PROGRAM",
-    "Access",
-    "DatasetAccess",
-    "Usage",
-]
-
 
 class Access(enum.StrEnum):
     """The use of a dataset by a run."""

@@ -7,8 +7,6 @@ from typing import Annotated
 
 from structable.datasets.records import Int, Json, Record, RecordTable
 
-__all__ = ["DEAD_LETTERS", "GROUP_BEATS", "SUBSCRIPTIONS", "TABLES", "DeadLetterRow", "GroupBeat", "Subscription"]
-
 
 class Subscription(Record):
     """A group of a topic: its position in the feed, its active member, and its last failure.

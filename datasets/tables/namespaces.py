@@ -8,21 +8,6 @@ from typing import Annotated
 
 from structable.datasets.records import Json, Record, RecordTable
 
-__all__ = [
-    "CONFIGS",
-    "NAMESPACES",
-    "PREFERENCES",
-    "PROFILES",
-    "PROFILE_ASSIGNMENTS",
-    "TABLES",
-    "Config",
-    "Namespace",
-    "Profile",
-    "ProfileAssignment",
-    "ProfileStatus",
-    "StoredPreferences",
-]
-
 
 class Namespace(Record):
     """A namespace, which holds applications, artifacts and secrets."""

@@ -8,31 +8,6 @@ from typing import Annotated
 
 from structable.datasets.records import Int, Json, Record, RecordTable
 
-__all__ = [
-    "CAPABILITIES",
-    "CAPABILITY_OPERATIONS",
-    "EXTERNAL_POSITIONS",
-    "LOG_CHECKPOINTS",
-    "LOG_FILES",
-    "OPERATIONS",
-    "PEERS",
-    "REPOSITORIES",
-    "SYNC_STATES",
-    "TABLES",
-    "Capability",
-    "CapabilityOperation",
-    "ExternalPosition",
-    "LogCheckpoint",
-    "LogFile",
-    "Operation",
-    "OperationStatus",
-    "Peer",
-    "PeerState",
-    "Repository",
-    "Side",
-    "SyncState",
-]
-
 
 class PeerState(enum.StrEnum):
     """Whether a peer was accepted."""

@@ -9,32 +9,6 @@ from typing import Annotated
 from structable.datasets.identifiers import ProgramRef, RunRef
 from structable.datasets.records import Int, Json, Record, RecordTable
 
-__all__ = [
-    "ENDS",
-    "HEARTBEATS",
-    "NEXT_CLUSTER",
-    "NEXT_STATUS",
-    "PROVISIONING_TASKS",
-    "REMOTE_RUNTIMES",
-    "RUNS",
-    "RUN_COUNTS",
-    "RUN_KEY",
-    "TABLES",
-    "WORKFLOW_NODES",
-    "WORKFLOW_STATISTICS",
-    "WORKFLOW_TOKENS",
-    "ClusterStatus",
-    "Heartbeat",
-    "ProvisioningTask",
-    "RemoteRuntime",
-    "Run",
-    "RunCount",
-    "RunStatus",
-    "WorkflowNode",
-    "WorkflowRun",
-    "WorkflowToken",
-]
-
 RUN_KEY = ("namespace", "application", "program_type", "program", "run")
 
 

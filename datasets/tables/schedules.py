@@ -9,18 +9,6 @@ from typing import Annotated
 from structable.datasets.identifiers import joined
 from structable.datasets.records import Int, Json, Record, RecordTable
 
-__all__ = [
-    "SCHEDULES",
-    "SCHEDULE_JOBS",
-    "SCHEDULE_TRIGGERS",
-    "TABLES",
-    "Schedule",
-    "ScheduleJobRow",
-    "ScheduleJobState",
-    "ScheduleStatus",
-    "ScheduleTrigger",
-]
-
 
 class ScheduleStatus(enum.StrEnum):
     """Whether a schedule starts runs."""

@@ -6,20 +6,6 @@ import datetime as dt
 
 from structable.datasets.records import Record, RecordTable
 
-__all__ = [
-    "CREDENTIAL_IDENTITIES",
-    "CREDENTIAL_PROFILES",
-    "OWNERS",
-    "SECRETS",
-    "SECRET_VALUES",
-    "TABLES",
-    "CredentialIdentity",
-    "CredentialProfile",
-    "Owner",
-    "Secret",
-    "SecretValue",
-]
-
 
 class _SealedRecord(Record):
     """A record with a sealed value, which its `repr` hides."""

@@ -15,8 +15,6 @@ from fastapi import Body, FastAPI, HTTPException, Request
 from structable.access import AsyncTable, Batching, open_table, run_async
 from structable.spi import Field, Key, Range, RecordExistsError, Row, TableSpecification, Transaction, col, connect
 
-__all__ = ["service"]
-
 ARTICLES = TableSpecification(
     "articles", [Field.string("id"), Field.string("title"), Field.long("stock")], primary_key=["id"]
 )

@@ -10,8 +10,6 @@ from pyspark.sql import functions as sql
 
 from structable.spi import Storage
 
-__all__ = ["aggregate", "draw"]
-
 
 def aggregate(spark: SparkSession, url: str) -> None:
     """Read three tables, each from one snapshot, and write the delays by carrier and month as one atomic job."""

@@ -15,8 +15,6 @@ from pyspark.sql.types import StructType
 
 from structable.spi import TableSpecification
 
-__all__ = ["data_folder", "read_source"]
-
 
 @contextmanager
 def data_folder() -> Iterator[Path]:

@@ -13,8 +13,6 @@ from structable.spi import Range, Row, Storage, Transaction, col, connect
 
 from .tables import FLIGHT_KEY
 
-__all__ = ["Outcome", "Service"]
-
 _SPAWN = multiprocessing.get_context("spawn")
 _AIRPORTS = ("EWR", "JFK", "LGA")
 _CARRIERS = ("B6", "EV", "UA")

@@ -13,8 +13,6 @@ from structable.spi import Storage
 
 from .tables import STREAMED
 
-__all__ = ["differing", "stream_flights"]
-
 
 def stream_flights(spark: SparkSession, url: str, copy: str, folder: Path) -> int:
     """Stream the flights of the table, three months at a time, and return the number of micro-batches.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from structable.spi import Field, TableSpecification
 
-__all__ = ["CHANGES", "DELAYS", "FLIGHT_KEY", "SOURCES", "STREAMED"]
-
 FLIGHT_KEY = ("year", "month", "day", "carrier", "flight", "origin")
 """The identity of a flight: no carrier uses one number twice a day from one airport."""
 

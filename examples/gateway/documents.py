@@ -12,8 +12,6 @@ from structable.spi import Key, TableSpecification, Value
 from structable.spi.authors import check_key
 from structable.spi.text import LiteralError, parse_value
 
-__all__ = ["Documents", "RequestError", "text_of"]
-
 
 class RequestError(ValueError):
     """A request that cannot be understood; the message says why."""

@@ -22,8 +22,6 @@ from structable.spi import (
 
 from .documents import RequestError
 
-__all__ = ["answer_failures"]
-
 _log = logging.getLogger("gateway")
 
 _STATUSES: list[tuple[type[Exception], int]] = [

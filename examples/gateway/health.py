@@ -10,8 +10,6 @@ from aiohttp import web
 from structable.access import AsyncTable
 from structable.spi import Key, Row, Storage, StructableError
 
-__all__ = ["Health"]
-
 
 class Health:
     """The checks of an orchestrator.

@@ -19,8 +19,6 @@ from time import perf_counter
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-__all__ = ["Load", "Round", "measure"]
-
 _HEAD = "clients requests/s  p50 ms  p95 ms  p99 ms  batch   hits failed"
 
 

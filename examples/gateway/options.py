@@ -10,8 +10,6 @@ from typing import TypeVar
 
 from structable.access import Batching, Cache
 
-__all__ = ["Options", "parse_options"]
-
 Number = TypeVar("Number", int, float)
 
 

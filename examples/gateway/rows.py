@@ -13,8 +13,6 @@ from structable.spi import Key, Row, UpdateMessage, Value
 
 from .documents import Documents, RequestError, text_of
 
-__all__ = ["RowRoutes"]
-
 Result = TypeVar("Result")
 
 _ROW = "/rows/"

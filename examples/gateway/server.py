@@ -29,8 +29,6 @@ from .measuring import Measuring
 from .options import Options
 from .rows import RowRoutes
 
-__all__ = ["serve"]
-
 _log = logging.getLogger("gateway")
 
 

@@ -15,8 +15,6 @@ from structable.spi import connect, mask_url
 from .processes import Check, check_state, work, write
 from .tables import join_of, prepare
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the example; the exit code is 1 if a read found anything but the join."""

@@ -26,8 +26,6 @@ from structable.spi import (
 
 from .tables import ORDERS, PRODUCTS, RESULT, join_of
 
-__all__ = ["Check", "check_state", "work", "write"]
-
 Rows = dict[Any, dict[str, Any]]
 _ORDERS, _PRODUCTS = 60, 12
 

@@ -6,8 +6,6 @@ from structable.spark_bridge import TableRef
 from structable.spark_bridge.joins import ForeignKeyJoin
 from structable.spi import Field, Storage, TableSpecification
 
-__all__ = ["ORDERS", "PRODUCTS", "join_of", "prepare"]
-
 FEED = {"changelog-producer": "lookup"}
 ORDERS = TableSpecification(
     "shop_orders",

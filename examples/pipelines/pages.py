@@ -16,8 +16,6 @@ from structable.spark_bridge import TableRef
 from structable.spark_bridge.pipelines import Pipeline
 from structable.spi import Field, TableSpecification
 
-__all__ = ["TABLES", "pages", "run"]
-
 TABLES = (
     TableSpecification("profiles", [Field.string("visitor"), Field.string("name"), Field.int("version")], ["visitor"]),
     TableSpecification(

@@ -8,8 +8,6 @@ from structable.datasets import JobState, Message, RunStatus, SystemData
 
 from .requests import APPLICATIONS, EFFECTS, EVENTS, NAMESPACE, Event
 
-__all__ = ["check", "done_by"]
-
 
 def done_by(system: SystemData) -> dict[str, Counter[str]]:
     """Return how often each service did what, as the group has counted it."""

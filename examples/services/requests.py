@@ -21,8 +21,6 @@ from structable.datasets.jobs import Handler
 from structable.datasets.records import Record
 from structable.spi import Field, TableSpecification
 
-__all__ = ["APPLICATIONS", "EFFECTS", "EVENTS", "NAMESPACE", "Event", "count", "handlers_of", "request"]
-
 NAMESPACE = "shop"
 APPLICATIONS = ("orders", "stock", "mail")
 

@@ -20,8 +20,6 @@ from structable.spi import StorageUnavailableError, TransactionError, connect
 
 from .requests import EVENTS, Event, count, handlers_of, request
 
-__all__ = ["serve", "work"]
-
 _PAUSE = 0.05
 _PAUSE_GROWTH = 4
 """The pause of a publisher, as a multiple of the time of its request, so that others keep up."""

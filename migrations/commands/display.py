@@ -13,8 +13,6 @@ from structable.migrations.states import State
 from structable.migrations.status import RevisionStatus, status_of
 from structable.spi import Storage, StructableError
 
-__all__ = ["fill_bar", "plan_lines", "status_lines"]
-
 _EVERY = 0.5
 
 

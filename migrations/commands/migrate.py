@@ -23,8 +23,6 @@ from structable.spi import Storage, StorageUrl, connect
 
 from .display import fill_bar, plan_lines, status_lines
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Change the schema of tables while services run.", no_args_is_help=True)
 
 _MISUSE = 2

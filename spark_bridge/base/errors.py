@@ -15,15 +15,6 @@ from structable.spi import StructableError, TransactionClosedError
 
 from .options import ReadOptions
 
-__all__ = [
-    "CONTRACT_ERRORS",
-    "carried_error",
-    "carrying_errors",
-    "one_line_errors",
-    "quiet_when_abandoned",
-    "snapshot_closed",
-]
-
 CONTRACT_ERRORS = (StructableError, ValueError)
 """Errors that users get as one line."""
 

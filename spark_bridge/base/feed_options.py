@@ -13,8 +13,6 @@ from structable.spi.authors import shown
 from .store_client import READ_OPTIONS
 from .time_zones import time_zone
 
-__all__ = ["FEED_READ_OPTIONS", "FeedOptions"]
-
 FEED_READ_OPTIONS = ("startingversion", "startingtimestamp", "endingversion", "endingtimestamp", "netchanges")
 """The options that need `readChangeFeed`."""
 

@@ -10,8 +10,6 @@ from pyspark import SparkContext, TaskContext
 
 from structable.spi import UnsupportedOperationError
 
-__all__ = ["MicroBatch", "require_streaming"]
-
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 _RUN = "spark.jobGroup.id"

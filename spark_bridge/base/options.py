@@ -19,8 +19,6 @@ from .store_client import (
     StoreClient,
 )
 
-__all__ = ["DEFAULT_GRACE_SECONDS", "DEFAULT_LEASE_SECONDS", "Pushdown", "ReadOptions", "WriteOptions", "write_mode"]
-
 DEFAULT_LEASE_SECONDS = 600.0
 DEFAULT_GRACE_SECONDS = 2.0
 _MOST = (1 << 63) - 1

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["acknowledge", "collecting_rarely", "freeze_imports", "warn_of_another_python"]
-
 _PROGRAM = "import structable.spark_bridge.source"
 _SECONDS = 60
 _CONTAINERS = 100_000

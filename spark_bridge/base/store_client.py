@@ -14,15 +14,6 @@ from structable.spi import ScanSplit, Storage, StorageUrl, StoreNotFoundError, c
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = [
-    "BATCH_READ_OPTIONS",
-    "READ_OPTIONS",
-    "STREAM_READ_OPTIONS",
-    "STREAM_WRITE_OPTIONS",
-    "WRITE_OPTIONS",
-    "StoreClient",
-]
-
 # Spark passes option names in lower case, however the user wrote them.
 READ_OPTIONS = {
     "url": "url",

@@ -8,8 +8,6 @@ from structable.spi import mask_url
 
 from .store_client import StoreClient
 
-__all__ = ["TableRef", "require_ref"]
-
 
 @dataclass(frozen=True, init=False, repr=False, slots=True)
 class TableRef:

@@ -12,23 +12,6 @@ from structable.spi import CHANGE_TYPE, FEED_COLUMNS, Field, FieldType, InvalidF
 from structable.spi.arrow import arrow_type
 from structable.spi.authors import check_mode, not_a_field
 
-__all__ = [
-    "arrow_schema_of",
-    "castable",
-    "check_feed_schema",
-    "check_read_schema",
-    "check_write_schema",
-    "days_to_cast",
-    "feed_schema",
-    "field_changed",
-    "new_specification",
-    "refuse",
-    "spark_schema",
-    "spark_type",
-    "table_fields",
-    "write_problems",
-]
-
 _TYPES: dict[FieldType, spark.DataType] = {
     FieldType.BOOLEAN: spark.BooleanType(),
     FieldType.BYTE: spark.ByteType(),

@@ -28,8 +28,6 @@ from structable.spi import (
 from .requests import NOT_READ, ONLY_READ, CatalogRequest
 from .table_properties import check_properties, properties_of, specification_of
 
-__all__ = ["CatalogCommands"]
-
 _log = logging.getLogger("structable.spark")
 
 

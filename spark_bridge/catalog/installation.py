@@ -26,8 +26,6 @@ from structable.spi import WriteMode
 from .commands import CatalogCommands
 from .requests import REQUEST
 
-__all__ = ["offer_catalog"]
-
 _CLASSES = (
     COORDINATOR_CLASS,
     "CatalogCommand",

@@ -12,8 +12,6 @@ from pyspark.sql.types import StructType
 from structable.spark_bridge.base.store_client import READ_OPTIONS, STREAM_WRITE_OPTIONS, WRITE_OPTIONS, StoreClient
 from structable.spark_bridge.coordinator.client import CoordinatorClient
 
-__all__ = ["NOT_READ", "ONLY_READ", "REQUEST", "CatalogRequest", "answer_catalog", "asks_catalog"]
-
 REQUEST = "structable.catalog"
 """The option that has a request."""
 

@@ -9,8 +9,6 @@ from pyspark.sql.types import StructType
 from structable.spark_bridge.base.types import new_specification
 from structable.spi import InvalidFieldError, InvalidSpecificationError, TableSpecification
 
-__all__ = ["PRIMARY_KEY", "check_properties", "properties_of", "specification_of"]
-
 PRIMARY_KEY = "primary-key"
 _INDEXES = "indexes"
 _NEVER = ("comment", "location", "external", "is_managed_location", "collation", "table_type")

@@ -15,8 +15,6 @@ from structable.spi import UnsupportedOperationError
 
 from .coordinator import Coordinator
 
-__all__ = ["coordinator_of", "name_session"]
-
 _lock = threading.Lock()
 coordinators: weakref.WeakKeyDictionary[SparkContext, Coordinator] = weakref.WeakKeyDictionary()
 _sessions: weakref.WeakValueDictionary[str, SparkSession] = weakref.WeakValueDictionary()

@@ -19,8 +19,6 @@ from typing import TypeAlias
 
 from structable.spi import UnsupportedOperationError
 
-__all__ = ["Address", "Channel", "ChannelServer", "open_channel", "receive", "send"]
-
 Address: TypeAlias = tuple[str, int]
 Channel: TypeAlias = "Connection[object, object]"
 

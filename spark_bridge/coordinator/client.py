@@ -33,8 +33,6 @@ from .held_plans import PlannedSplits, SplitTask
 from .replanning import Rerun
 from .stream_offsets import StreamOffset, StreamStart
 
-__all__ = ["AGAIN", "FIRST_SNAPSHOT", "HELD", "CoordinatorClient", "HeldFirstSnapshot"]
-
 FIRST_SNAPSHOT = "first_snapshot"
 """The operation whose answer is a plan that is held as long as the connection."""
 HELD = b"held"

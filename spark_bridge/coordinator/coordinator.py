@@ -46,8 +46,6 @@ from .stores import OpenStores
 from .stream_offsets import StreamOffset, StreamStart
 from .write_jobs import OpenWriteJobs
 
-__all__ = ["Coordinator"]
-
 _log = logging.getLogger("structable.spark")
 
 WATCH_SECONDS = 0.5

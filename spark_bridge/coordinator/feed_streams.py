@@ -24,18 +24,6 @@ from structable.spi import (
 from .held_plans import PlannedSplits
 from .stream_offsets import StreamOffset, StreamStart
 
-__all__ = [
-    "Advance",
-    "FeedStream",
-    "FirstSnapshot",
-    "StreamSchemaError",
-    "advance",
-    "check_streamed",
-    "first_snapshot",
-    "naming_the_cure",
-    "plan_changes",
-]
-
 _LONGEST = 1e9  # seconds: no time would be before the first that Python has
 
 

@@ -9,8 +9,6 @@ from typing import Protocol
 from structable.spark_bridge.base.options import ReadOptions
 from structable.spi import FeedPosition, ScanPlan, ScanSplit
 
-__all__ = ["YOUNG_SECONDS", "Executions", "HeldPlan", "PlannedSplits", "SplitTask"]
-
 YOUNG_SECONDS = 60.0
 """A plan younger than this may be about to be read for the first time."""
 

@@ -13,8 +13,6 @@ from structable.spi import SharedSnapshot, Storage, UnsupportedOperationError
 from .held_plans import YOUNG_SECONDS, Executions
 from .stores import OpenStores
 
-__all__ = ["QuerySnapshots"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shared:

@@ -15,8 +15,6 @@ from structable.spi import Aggregation, Filter
 
 from .held_plans import Executions, PlannedSplits
 
-__all__ = ["Replanning", "Rerun", "digest_of", "pickled_scan", "unpickled_scan"]
-
 MOST_PLANS = 5_000
 MOST_EXECUTIONS = 1_000
 

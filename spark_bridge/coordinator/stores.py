@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from structable.spark_bridge.base.store_client import StoreClient
 from structable.spi import Storage
 
-__all__ = ["OpenStores"]
-
 
 @dataclass(slots=True, eq=False)
 class _OpenStore:

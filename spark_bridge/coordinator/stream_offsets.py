@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from structable.spark_bridge.base.feed_options import FeedOptions
 from structable.spi import FeedPosition
 
-__all__ = ["Offset", "StreamOffset", "StreamStart", "offset_of"]
-
 Offset = dict[str, str | int]
 """An offset as Spark has it."""
 

@@ -23,8 +23,6 @@ from structable.spi import (
 
 from .stores import OpenStores
 
-__all__ = ["OpenWriteJobs", "begin_requested", "commit_with_retries"]
-
 _log = logging.getLogger("structable.spark")
 
 _COMMIT_SECONDS = 60.0

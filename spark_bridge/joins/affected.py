@@ -29,8 +29,6 @@ from .kernel import Kernel, Values
 from .progress import Positions
 from .stores import JoinStores
 
-__all__ = ["Changes", "SideChanges", "left_rows_of", "oldest_change", "rows_to_join"]
-
 _KEYS_AT_ONCE = 1_000
 """The maximum number of values of `isin` that become intervals of an index; more are compared row by row."""
 

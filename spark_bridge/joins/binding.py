@@ -20,8 +20,6 @@ from structable.spi.text import rule_to_document
 
 from .definition import ForeignKeyJoin, Side, parse_source
 
-__all__ = ["RESULT_OPTIONS", "BoundJoin", "bind", "check_result"]
-
 RESULT_OPTIONS = {"changelog-producer": "lookup"}
 
 

@@ -28,8 +28,6 @@ from .progress import PROGRESS, ProgressRecord, all_records
 from .recording import Definition
 from .worker import JoinWorker
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Check, rebuild and run foreign-key joins.", no_args_is_help=True)
 
 _URL_VARIABLE = "STRUCTABLE_URL"

@@ -12,8 +12,6 @@ from structable.spark_bridge.base.table_ref import TableRef, require_ref
 from structable.spi import Field, InvalidSpecificationError, Row, Value, mask_url
 from structable.spi.authors import shown
 
-__all__ = ["ForeignKeyJoin", "Joiner", "Side", "joiner_name", "load_joiner", "parse_source"]
-
 Joiner: TypeAlias = Callable[[Row, Row | None], Mapping[str, Value] | None]
 """Makes a result row's fields from a left row and its right row, if it has one; None for no row."""
 Side: TypeAlias = Literal["left", "right"]

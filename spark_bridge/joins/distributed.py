@@ -44,8 +44,6 @@ from .rebuild import Staged, difference_batches, reading
 from .spark_tasks import ChangedKeys, DifferenceStaging, JoinedRows, ReferringRows, SplitRows
 from .stores import JoinStores
 
-__all__ = ["SparkSteps"]
-
 _BROADCAST_BYTES = 10 << 20
 """Tables and changes up to about this size are sent to every executor."""
 _BROADCAST_CHANGES = 100_000

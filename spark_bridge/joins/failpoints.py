@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["FAILPOINTS", "failpoints", "reach"]
-
 FAILPOINTS = ("staged", "intent_recorded", "committed", "positions_recorded")
 
 failpoints: dict[str, Callable[[], None]] = {}

@@ -24,8 +24,6 @@ from structable.spark_bridge.coordinator.client import CoordinatorClient
 from structable.spark_bridge.jvm.format_lookup import session_active
 from structable.spi import StructableError
 
-__all__ = ["feed_moves"]
-
 # While nothing changes, the stores are asked less and less often.
 _SHORTEST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.2

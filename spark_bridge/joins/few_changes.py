@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     Places: TypeAlias = npt.NDArray[np.int64]
 
-__all__ = ["KeyPlaces", "RightImages", "SnapshotRows", "keys_are"]
-
 
 @dataclass(frozen=True, slots=True)
 class KeyPlaces:

@@ -27,8 +27,6 @@ from structable.spi import (
 from .progress import LEASE_SECONDS, PROGRESS, Intent, ProgressRecord, intent_channel, read_record, write_record
 from .recording import Definition, rivals
 
-__all__ = ["Intents"]
-
 _log = logging.getLogger("structable.joins")
 
 

@@ -13,8 +13,6 @@ from .affected import Changes
 from .kernel import Difference, Kernel, Values
 from .progress import JoinProgress, Positions
 
-__all__ = ["BATCH_ROWS", "Counts", "KeyedRows", "batches", "compared", "differences", "imaged_differences"]
-
 BATCH_ROWS = 10_000
 """The number of left rows in memory together, with their rows of the right table and of the result."""
 

@@ -13,8 +13,6 @@ from structable.spi.authors import check_row
 from .binding import BoundJoin
 from .definition import joiner_name
 
-__all__ = ["Difference", "Kernel", "Values", "is_same"]
-
 Values: TypeAlias = tuple[Value, ...]
 _Getter: TypeAlias = Callable[[Mapping[str, Value]], Values]
 

@@ -17,8 +17,6 @@ from .progress import JoinProgress
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter
 
-__all__ = ["JoinInstruments"]
-
 
 class JoinInstruments:
     """The metrics that a worker reports about its join.

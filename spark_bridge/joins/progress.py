@@ -10,19 +10,6 @@ from dataclasses import dataclass, replace
 from structable.spi import DataCorruptionError, FeedPosition, Field, StructuredTable, TableSpecification, Value
 from structable.spi.authors import JOB_RETENTION_SECONDS
 
-__all__ = [
-    "LEASE_SECONDS",
-    "PROGRESS",
-    "Intent",
-    "JoinProgress",
-    "Positions",
-    "ProgressRecord",
-    "all_records",
-    "intent_channel",
-    "read_record",
-    "write_record",
-]
-
 LEASE_SECONDS = 30.0
 """Seconds for which an intent blocks other workers unless it is renewed. No result depends on the clocks."""
 

@@ -25,8 +25,6 @@ from .worker import PASSING, JoinWorker
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
-__all__ = ["join_available", "open_join", "start_join"]
-
 _log = logging.getLogger("structable.joins")
 
 _SHORTEST_PAUSE = 0.2

@@ -24,8 +24,6 @@ from .stores import JoinStores, View
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["LargeSteps", "MergePass", "Staged", "count_differences", "difference_batches", "reading"]
-
 
 @dataclass(frozen=True, slots=True)
 class Staged:

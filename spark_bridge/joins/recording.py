@@ -21,8 +21,6 @@ from .binding import BoundJoin
 from .definition import ForeignKeyJoin, joiner_name, load_joiner
 from .progress import PROGRESS, all_records
 
-__all__ = ["Definition", "definition_of", "rivals"]
-
 _COMPARED = ("how", "joiner", "left", "on", "result", "result_fields", "right", "select")
 
 

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     Flags: TypeAlias = npt.NDArray[np.bool_]
 
-__all__ = ["ChangedKeys", "DifferenceStaging", "JoinedRows", "ReferringRows", "SplitRows"]
-
 # Another attempt of the task would fail in the same way.
 _REFUSALS = (FieldSizeLimitError, InvalidFieldError, TableNotFoundError, UnsupportedOperationError)
 _SPLIT_ROWS = 1 << 40

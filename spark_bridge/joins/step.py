@@ -43,8 +43,6 @@ from .recording import Definition, definition_of
 from .stores import JoinStores, View
 from .tables import JoinTables
 
-__all__ = ["Stepper"]
-
 _log = logging.getLogger("structable.joins")
 
 _ATTEMPTS = 10  # the most calls of `commit_write` with an undetermined outcome

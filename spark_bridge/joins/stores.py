@@ -24,8 +24,6 @@ from structable.spi.authors import feed_channel
 from .definition import ForeignKeyJoin
 from .progress import PROGRESS, Positions, ProgressRecord, intent_channel, read_record
 
-__all__ = ["JoinStores", "View"]
-
 
 @dataclass(frozen=True, slots=True)
 class View:

@@ -19,8 +19,6 @@ from .progress import PROGRESS, ProgressRecord, read_record
 from .recording import Definition, definition_of, rivals
 from .stores import JoinStores, View
 
-__all__ = ["JoinTables"]
-
 
 class JoinTables:
     """The tables of a join.

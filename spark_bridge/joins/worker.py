@@ -34,8 +34,6 @@ from .stores import JoinStores
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
-__all__ = ["PASSING", "JoinWorker"]
-
 _log = logging.getLogger("structable.joins")
 
 PASSING = (CommitOutcomeUnknownError, StorageUnavailableError, TransactionConflictError)

@@ -15,8 +15,6 @@ from pyspark import SparkContext
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway, JavaMember, JavaObject
 
-__all__ = ["SparkExecutions"]
-
 _SCANS = {"BatchScanExec", "FileSourceScanExec", "LocalTableScanExec", "RangeExec", "RowDataSourceScanExec"}
 """Spark's leaves of plans that read, or compute, the same way each time."""
 

@@ -21,8 +21,6 @@ from .optimizer_rules import java_source
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway, JavaObject
 
-__all__ = ["class_loader", "define_classes", "format_hidden", "let_threads_find_the_format", "session_active"]
-
 _log = logging.getLogger("structable.spark")
 
 _CLASS = "DefaultSource"

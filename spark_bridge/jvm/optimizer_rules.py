@@ -12,18 +12,6 @@ from pyspark.sql import SparkSession
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
-__all__ = [
-    "add_rule",
-    "ensure_rule",
-    "has_rule",
-    "inject_early_rule",
-    "inject_pre_cbo_rule",
-    "inject_rule",
-    "instance_of",
-    "java_source",
-    "reason_of",
-]
-
 
 def java_source(names: Iterable[str], values: Mapping[str, str]) -> str:
     """Return classes of the folder `java` as one text for Janino, each `@NAME@` in it replaced by its value."""

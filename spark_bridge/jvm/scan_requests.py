@@ -16,8 +16,6 @@ from structable.spark_bridge.base.options import Pushdown, ReadOptions
 from structable.spark_bridge.base.types import spark_schema
 from structable.spi import TableSpecification, TableStatistics
 
-__all__ = ["FACTS_OPTION", "REQUEST_KEYS", "ReadRequest", "Top", "facts_schema", "size_schema"]
-
 FACTS_OPTION = "structable.facts"
 """The option of a data source that has the JVM's question, `table` or `size`; its schema is then the answer."""
 REQUEST_KEYS = {

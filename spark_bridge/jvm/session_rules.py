@@ -30,8 +30,6 @@ from .scan_requests import FACTS_OPTION, REQUEST_KEYS
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
-__all__ = ["COORDINATOR_CLASS", "guard_writes", "isolate_scans"]
-
 COORDINATOR_CLASS = "StructableCoordinator"
 _RULE_CLASS = "StructableScanIsolation"
 _GUARD_CLASS = "StructableWriteGuard"

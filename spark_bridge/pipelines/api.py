@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from .running import PipelineRun
 
-__all__ = ["Pipeline"]
-
 
 class Pipeline:
     """Streams and tables in one graph: declared here, planned without Spark, then run by it.

@@ -9,21 +9,6 @@ from structable.spi import Field, InvalidSpecificationError, TableSpecification
 
 from .graph import ForeignKeyTable, Node, Pairs, RemoteTable
 
-__all__ = [
-    "check_choice",
-    "check_class",
-    "check_count",
-    "check_flag",
-    "check_function",
-    "check_target",
-    "checked_columns",
-    "checked_name",
-    "checked_pairs",
-    "checked_remote",
-    "checked_remote_join",
-    "checked_sink",
-]
-
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,47}\Z")
 _SINK_KEYS = ("format", "options", "mode")
 _SINK_MODES = ("append", "overwrite", "ignore", "error", "errorifexists")

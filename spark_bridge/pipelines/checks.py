@@ -26,8 +26,6 @@ from .partitioners import STRUCTABLE
 from .planned import Group, Problem
 from .reach import Reach
 
-__all__ = ["Checked", "check"]
-
 
 @dataclass(frozen=True, slots=True)
 class Checked:

@@ -11,8 +11,6 @@ from .cutting import Cut
 from .graph import ForeignKeyTable, Node, Send, StreamJoin
 from .reach import Reach
 
-__all__ = ["Clustering", "cluster"]
-
 
 @dataclass(frozen=True, slots=True)
 class Clustering:

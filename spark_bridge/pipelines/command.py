@@ -12,8 +12,6 @@ from structable.spi.authors import named_module
 from .api import Pipeline
 from .plan import Plan
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Plan a pipeline.")
 
 Target = Annotated[

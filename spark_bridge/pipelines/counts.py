@@ -10,8 +10,6 @@ from .graph import LoadedStream, Node, PartitionBy, Send, SideInput, Sink, Table
 from .groups import Linked
 from .reach import Reach
 
-__all__ = ["CountFault", "PartitionCounts", "find_counts"]
-
 
 @dataclass(frozen=True, slots=True)
 class CountFault:

@@ -28,8 +28,6 @@ from .graph import (
 )
 from .reach import Reach
 
-__all__ = ["Cut", "cut"]
-
 _STATELESS = LoadedStream | TableFeed | Map | RowFilter | Merge | PartitionBy
 _TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}\Z")
 

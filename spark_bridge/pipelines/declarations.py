@@ -9,8 +9,6 @@ from .arguments import checked_name
 from .graph import Node, Table
 from .partitioners import STRUCTABLE, Partitioner
 
-__all__ = ["Declarations"]
-
 
 @runtime_checkable
 class _Handle(Protocol):

@@ -25,8 +25,6 @@ from .graph import (
 )
 from .planned import PlannedPipeline
 
-__all__ = ["dot", "mermaid", "svg"]
-
 _RED = "#c62828"
 _MERMAID_SHAPES = {
     "step": '["{}"]',

@@ -23,8 +23,6 @@ from .graph import (
 )
 from .planned import Member, PlannedPipeline, Stage, Step
 
-__all__ = ["VERSION", "explained", "to_json"]
-
 VERSION = 1
 """The version of the JSON."""
 

@@ -24,32 +24,6 @@ if TYPE_CHECKING:
     from structable.access import Cache, RateLimit, Retry, TableReadFunction, TableWriteFunction
     from structable.spark_bridge.joins.definition import ForeignKeyJoin
 
-__all__ = [
-    "ForeignKeyTable",
-    "Graph",
-    "Intermediate",
-    "LoadedStream",
-    "Map",
-    "Merge",
-    "Node",
-    "Pairs",
-    "PartitionBy",
-    "RemoteTable",
-    "RowFilter",
-    "Send",
-    "SideInput",
-    "Sink",
-    "StepKind",
-    "StoreTable",
-    "StreamJoin",
-    "Table",
-    "TableFeed",
-    "TableJoin",
-    "free_name",
-    "kind_of",
-    "paired",
-]
-
 Pairs = tuple[tuple[str, str], ...]
 """The columns that a join compares: of its left stream, and of its right stream or table."""
 

@@ -11,8 +11,6 @@ from .graph import LoadedStream, Map, Node, PartitionBy, Send, SideInput, Stream
 from .planned import Group, Member
 from .reach import Reach, bit_places
 
-__all__ = ["Linked", "find_groups", "member_reasons", "shown_group"]
-
 
 @dataclass(frozen=True, slots=True)
 class Linked:

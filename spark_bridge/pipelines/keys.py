@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from .graph import LoadedStream, Map, Merge, Node, Pairs, PartitionBy, StreamJoin, TableFeed, TableJoin, paired
 from .reach import Reach, bit_places
 
-__all__ = ["KeyFault", "Keying", "find_keys"]
-
 
 @dataclass(frozen=True, slots=True)
 class Keying:

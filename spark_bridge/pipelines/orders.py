@@ -10,8 +10,6 @@ from structable.spi import FEED_COLUMNS
 from .graph import LoadedStream, Merge, Node, PartitionBy, Send, SideInput, StreamJoin, TableFeed
 from .reach import Reach, bit_places
 
-__all__ = ["OrderFault", "find_orders"]
-
 _COMMIT_VERSION = FEED_COLUMNS[1]
 
 

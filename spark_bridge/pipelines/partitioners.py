@@ -9,8 +9,6 @@ from datetime import UTC, date, datetime, timedelta
 
 from structable.spi import Value
 
-__all__ = ["STRUCTABLE", "Partitioner", "partition_of", "partition_sql"]
-
 STRUCTABLE = "structable"
 """The label of the library's own rule, `partition_of`."""
 

@@ -18,8 +18,6 @@ from .reach import Reach
 from .repairs import repaired
 from .stages import find_stages
 
-__all__ = ["Plan", "Settings", "plan_nodes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Plan(PlannedPipeline):

@@ -12,8 +12,6 @@ from structable.spi.authors import requested_job
 from .graph import Graph, Node, StepKind
 from .partitioners import Partitioner
 
-__all__ = ["Group", "Member", "MicroBatchIdentity", "PlannedPipeline", "Problem", "Stage", "Step"]
-
 
 @dataclass(frozen=True, slots=True)
 class Step:

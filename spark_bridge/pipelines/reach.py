@@ -12,8 +12,6 @@ from typing import TypeVar
 
 from .graph import ForeignKeyTable, Graph, Node, Send, SideInput, StoreTable, TableJoin
 
-__all__ = ["Reach", "bit_places"]
-
 Value = TypeVar("Value")
 Carried = Callable[[Node, Sequence[tuple[Node, Value]]], Value]
 

@@ -10,8 +10,6 @@ from .graph import Graph, LoadedStream, Node, PartitionBy, Send, SideInput, Stre
 from .groups import Linked
 from .partitioners import STRUCTABLE
 
-__all__ = ["repaired"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Repair:

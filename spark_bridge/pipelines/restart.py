@@ -12,8 +12,6 @@ from .explain import VERSION, to_json
 from .graph import StepKind
 from .planned import PlannedPipeline
 
-__all__ = ["check_restart", "differences"]
-
 Facts = Mapping[str, Any]
 
 

@@ -24,8 +24,6 @@ from .planned import Stage, Step
 from .reach import Reach
 from .step_order import TableUse, order_steps
 
-__all__ = ["build_stage"]
-
 
 def build_stage(
     checked: Checked, states: Mapping[int, int | None], graph: Graph, numbers: Iterable[int], notes: list[str]

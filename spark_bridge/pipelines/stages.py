@@ -29,8 +29,6 @@ from .planned import Problem, Stage, Step
 from .reach import Reach, bit_places
 from .stage_steps import build_stage
 
-__all__ = ["StagePlan", "find_stages"]
-
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:

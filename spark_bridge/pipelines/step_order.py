@@ -9,8 +9,6 @@ import networkx
 
 from .reach import bit_places
 
-__all__ = ["ReadFirst", "TableUse", "order_steps"]
-
 
 @dataclass(frozen=True, slots=True)
 class TableUse:

@@ -29,8 +29,6 @@ from .windows import JoinWindow
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Stream", "Table"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:

@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass, fields
 from datetime import timedelta
 
-__all__ = ["JoinWindow"]
-
 _PART = re.compile(r"([+-]?\d+)\s*([a-z]+)\s*")
 _MICROSECONDS = {
     "microsecond": 1,

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from .hashed_places import Hashes, Places
 
-__all__ = ["Found", "Matches", "RowCache", "Values"]
-
 Values: TypeAlias = tuple[Value, ...]
 
 _FACTS = np.dtype([("hash", np.uint64), ("expires", np.float64), ("used", np.int64), ("there", np.bool_)])

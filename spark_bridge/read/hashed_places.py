@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     Hashes: TypeAlias = npt.NDArray[np.uint64]
     Places: TypeAlias = npt.NDArray[np.int64]
 
-__all__ = ["HashedPlaces"]
-
 _LEAST_BITS = 10
 
 

@@ -16,8 +16,6 @@ from structable.spi.authors import keyless_refusal, not_a_field
 
 from .lookup_rows import How, LookupTask, RowSource, StoreRows
 
-__all__ = ["check_join", "joined", "lookup_join"]
-
 _HOW = ("inner", "left", "semi", "anti")
 _MOST_ROWS = 100_000
 _RENAME = "choose the columns, or rename one, as in columns={{{!r}: 'new_name'}}"

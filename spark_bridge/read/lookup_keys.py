@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Truths: TypeAlias = npt.NDArray[np.bool_]
 
-__all__ = ["KeyColumns", "KeyValues"]
-
 KeyValues: TypeAlias = tuple[Value, ...]
 
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)

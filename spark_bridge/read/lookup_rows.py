@@ -21,8 +21,6 @@ from structable.spi.arrow import arrow_type
 from .found_rows import Found, Matches, RowCache
 from .lookup_keys import KeyColumns, KeyValues
 
-__all__ = ["How", "LookupTask", "RowSource", "RowsOf", "StoreRows", "read_rows"]
-
 How: TypeAlias = Literal["inner", "left", "semi", "anti"]
 RowsOf: TypeAlias = Callable[[KeyColumns], Matches]
 

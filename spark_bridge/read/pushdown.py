@@ -39,8 +39,6 @@ from structable.spi import (
 from structable.spi.arrow import fitting_batches
 from structable.spi.authors import Constant, FieldValue
 
-__all__ = ["parse_aggregation", "parse_filter", "require_unchanged", "spark_batches"]
-
 _EPOCH = dt.datetime(1970, 1, 1)
 _OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 

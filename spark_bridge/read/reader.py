@@ -27,8 +27,6 @@ from structable.spi.authors import check_aggregation
 from .pushdown import parse_aggregation, parse_filter, require_unchanged, spark_batches
 from .split_results import chosen, unscaled_batch
 
-__all__ = ["ChangeReader", "ReadPartition", "SplitPartition", "StructableReader"]
-
 
 class SplitPartition(spark.InputPartition):
     """Splits of a plan, mostly one, which the coordinator holds under its id; a plan of changes has no hold.

@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 
 from structable.spark_bridge.jvm.scan_requests import ReadRequest, Top
 
-__all__ = ["chosen", "unscaled_batch"]
-
 
 def chosen(batches: Iterator[pa.RecordBatch], request: ReadRequest, order: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a split that a scan wants, at most its limit; `order` is the order of the split."""

@@ -18,8 +18,6 @@ from structable.spark_bridge.write.jobs import Reshape, RowCount, run_job
 from structable.spi import TableSpecification, WriteMode
 from structable.spi.authors import requested_job
 
-__all__ = ["foreach_batch"]
-
 
 def foreach_batch(
     url: str, table: str, mode: str = "upsert", name: str = "", **connection_options: object

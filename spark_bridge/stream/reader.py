@@ -24,8 +24,6 @@ from structable.spi import FEED_COLUMNS, FeedPosition, RowKind
 
 from .snapshot_parts import SnapshotPart, snapshot_parts
 
-__all__ = ["FeedStreamReader", "SnapshotPartition"]
-
 # While nothing changes, the store is asked less and less often.
 _SHORTEST_PAUSE = 0.01
 _LONGEST_PAUSE = 0.2

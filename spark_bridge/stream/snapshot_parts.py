@@ -15,8 +15,6 @@ from pyspark.sql.datasource import InputPartition
 from structable.spark_bridge.coordinator.feed_streams import FirstSnapshot
 from structable.spi import CHANGE_TYPE, RowKind, ScanSplit
 
-__all__ = ["ReadSplit", "SnapshotPart", "snapshot_parts"]
-
 ReadSplit: TypeAlias = Callable[[ScanSplit], Iterable[pa.RecordBatch]]
 """Reads the batches of a split."""
 

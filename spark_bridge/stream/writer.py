@@ -18,8 +18,6 @@ from structable.spark_bridge.write.staging import stage_task, typed_batches
 from structable.spi import StagedWrite, StructableError, TableSpecification, WriteJob
 from structable.spi.authors import requested_job
 
-__all__ = ["BatchMessage", "StructableStreamWriter"]
-
 _log = logging.getLogger("structable.spark")
 
 

@@ -21,8 +21,6 @@ from structable.spi.authors import requested_job
 from .arrangement import Arrangement
 from .jobs import Reshape, WriteSummary, run_job
 
-__all__ = ["Request", "Sending", "checked_name", "columns_of"]
-
 _NO_QUERY = "0" * 36
 """The length of the id of a query."""
 

@@ -12,8 +12,6 @@ from pyspark.sql import functions as sf
 from structable.spark_bridge.base.types import spark_type
 from structable.spi import CHANGE_TYPE, FEED_COLUMNS, RowKind, TableSpecification
 
-__all__ = ["COMMIT_VERSION", "Arrangement", "RowOrder", "named"]
-
 COMMIT_VERSION = FEED_COLUMNS[1]
 
 

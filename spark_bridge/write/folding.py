@@ -24,8 +24,6 @@ from .grouping import Groups, KeyCounts, flags
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["DEFAULT", "DELETES", "KeyFold", "UpdateFolding"]
-
 DELETES = "_deletes"
 """The column of batches to fold in which true means that the row deletes its key; there may be none."""
 DEFAULT = "_default"

@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["Groups", "KeyCounts", "counted", "flags", "last_rows"]
-
 _FIRST = 10
 
 

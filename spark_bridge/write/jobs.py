@@ -32,8 +32,6 @@ from .staging import StagingReport, collect_reports, report_batch, stage_task, t
 if TYPE_CHECKING:
     from structable.spark_bridge.coordinator.client import CoordinatorClient
 
-__all__ = ["Reshape", "RowCount", "WriteSummary", "measure_missing", "run_job"]
-
 _log = logging.getLogger("structable.spark")
 
 # Another attempt of the task would end the same.

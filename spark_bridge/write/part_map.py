@@ -10,8 +10,6 @@ from pyspark.sql import SparkSession
 from structable.migrations import Mapper
 from structable.migrations.part_filler import PartFiller
 
-__all__ = ["spark_map"]
-
 
 def spark_map(spark: SparkSession, *, url: str | None = None) -> Mapper:
     """Return the mapper of a `Migrator` that runs each part as a task of a Spark job; each task connects to the store.

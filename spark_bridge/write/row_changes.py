@@ -23,8 +23,6 @@ from structable.spi.authors import PATCH_COLUMNS
 
 from .staging import typed_batches
 
-__all__ = ["BEFORE", "CHANGES_OPTION", "ORIGINAL", "ChangedRows"]
-
 CHANGES_OPTION = "structable.changes"
 """The option of a write of changed rows."""
 BEFORE = "_before"

@@ -24,8 +24,6 @@ from .grouping import KeyCounts, counted, last_rows
 from .jobs import Reshape, RowCount, WriteSummary
 from .send_options import SendOptions, order_of
 
-__all__ = ["plan_rows", "send_to"]
-
 
 def send_to(
     df: DataFrame,

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from structable.spi import Value
 
-__all__ = ["SendOptions", "order_of"]
-
 _ALLOWED = {
     "mode": ("upsert", "changes", "replace", "insert"),
     "nulls": ("set", "keep"),

@@ -16,8 +16,6 @@ from structable.spi import InvalidFieldError, StagedWrite, Storage, TableSpecifi
 from structable.spi.arrow import arrow_schema
 from structable.spi.authors import shown
 
-__all__ = ["StagingReport", "collect_reports", "report_batch", "stage_task", "typed_batches"]
-
 _ZONE = "spark.sql.session.timeZone"
 
 Counted = TypeVar("Counted")

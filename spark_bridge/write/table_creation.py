@@ -12,8 +12,6 @@ from structable.spark_bridge.base.table_ref import TableRef, require_ref
 from structable.spark_bridge.base.types import new_specification
 from structable.spi import TableAdmin, TableAlreadyExistsError, TableNotFoundError, TableSpecification
 
-__all__ = ["create_table"]
-
 _IF_EXISTS = ("error", "ignore", "update")
 
 

@@ -20,8 +20,6 @@ from .folding import DEFAULT, DELETES, UpdateFolding
 from .jobs import WriteSummary
 from .send_options import SendOptions, order_of
 
-__all__ = ["plan_updates", "send_update_to"]
-
 
 def send_update_to(
     df: DataFrame,

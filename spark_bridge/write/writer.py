@@ -15,8 +15,6 @@ from structable.spi import StagedWrite, WriteJob
 
 from .staging import stage_task
 
-__all__ = ["StagedMessage", "StructableWriter"]
-
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):

@@ -16,8 +16,6 @@ from structable.spi._table_options import AggregateFunction
 
 from .arguments import check_field
 
-__all__ = ["MOST_DIGITS", "DigitCount", "check_aggregation", "digits_of", "result_fields"]
-
 MOST_DIGITS = 38
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 _FUNCTIONS = (AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.MIN, AggregateFunction.MAX)

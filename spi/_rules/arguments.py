@@ -11,8 +11,6 @@ from structable.spi._fields import Field
 from structable.spi._ranges import Range
 from structable.spi._specification import TableSpecification
 
-__all__ = ["check_changed_field", "check_columns", "check_field", "check_flag", "check_indexed_field", "check_many"]
-
 
 def check_many(spec: TableSpecification, argument: str, given: object) -> list[Any]:
     """Return the elements of an iterable as a list.

@@ -17,18 +17,6 @@ from .arguments import check_changed_field, check_many
 from .keyless import check_kind
 from .rows import check_key, check_row, check_row_size
 
-__all__ = [
-    "check_changes",
-    "check_default",
-    "check_increment",
-    "check_increments",
-    "check_row_changes",
-    "check_row_kinds",
-    "check_swap",
-    "incremented",
-    "update_with_default",
-]
-
 
 def check_changes(spec: TableSpecification, changes: object) -> dict[str, Value]:
     """Return checked changes of fields outside the primary key, the argument of `update_all` and `compare_and_swap`.

@@ -10,8 +10,6 @@ from structable.spi._plain_values import is_aware, plain_datetime
 from structable.spi._specification import TableSpecification
 from structable.spi._table_options import ChangelogProducer
 
-__all__ = ["check_after", "check_moment", "check_rows", "require_net"]
-
 
 def check_moment(timestamp: object) -> dt.datetime:
     """Return a time with a time zone, of Python's own class; ValueError for anything else."""

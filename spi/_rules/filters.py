@@ -29,8 +29,6 @@ from structable.spi._values import NAN, Value, is_nan
 
 from .arguments import check_field
 
-__all__ = ["bind_filter"]
-
 
 def bind_filter(spec: TableSpecification, where: object) -> Filter | None:
     """Return a filter checked against a table: values as the table keeps them, negations at the leaves, flat and/or.

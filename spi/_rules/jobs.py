@@ -10,8 +10,6 @@ from structable.spi._bulk import StagedWrite, WriteJob, WriteMode
 from structable.spi._errors import InvalidFieldError, TableNotFoundError
 from structable.spi._values import is_storable
 
-__all__ = ["JOB_RETENTION_SECONDS", "check_staged_columns", "last_attempts", "requested_job", "table_dropped"]
-
 JOB_RETENTION_SECONDS = 7 * 24 * 3600
 """Seconds for which the id of an ended job, and staging that belongs to no living job, are kept."""
 _LONGEST_NAME = 200

@@ -17,18 +17,6 @@ from structable.spi._errors import UnsupportedOperationError
 from structable.spi._specification import TableSpecification
 from structable.spi._values import Value
 
-__all__ = [
-    "DIGEST_BYTES",
-    "check_kind",
-    "check_mode",
-    "check_rows_kept",
-    "check_verb",
-    "keyless_refusal",
-    "new_id",
-    "new_ids",
-    "row_digest",
-]
-
 DIGEST_BYTES = 16
 _KEYLESS = frozenset({"insert", "insert_many", "apply_changes", "delete_all"})
 """The verbs of tables without a key, apart from scans."""

@@ -13,8 +13,6 @@ from structable.spi._values import Value
 
 from .arguments import check_flag
 
-__all__ = ["check_range"]
-
 
 def check_range(spec: TableSpecification, range_: object) -> Range:
     """Return a range whose bounds are checked tuples, or None where a side is open (as an inclusive empty prefix is).

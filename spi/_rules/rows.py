@@ -13,8 +13,6 @@ from structable.spi._values import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW
 
 from .arguments import check_field
 
-__all__ = ["check_index_sizes", "check_key", "check_row", "check_row_size"]
-
 
 def check_key(spec: TableSpecification, key: object) -> tuple[Value, ...]:
     """Return a whole primary key as a checked tuple in key order.

@@ -21,8 +21,6 @@ from .filters import bind_filter
 from .keyless import check_rows_kept
 from .ranges import check_range
 
-__all__ = ["ScanRequest", "check_limit", "check_order", "check_splits", "row_columns"]
-
 _MOST_SPLITS = 10_000
 
 _MOST_ROWS = sys.maxsize // 2

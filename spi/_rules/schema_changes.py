@@ -15,18 +15,6 @@ from structable.spi._fields import Field, widens
 from structable.spi._specification import MeaninglessOptions, TableSpecification
 from structable.spi._table_options import FEED_OPTIONS, TableOptions
 
-__all__ = [
-    "NOTHING_TAKEN",
-    "TAKEN_TABLE",
-    "SchemaChange",
-    "holds_values_of",
-    "plan_schema_change",
-    "taken_field",
-    "taken_index",
-    "with_rules",
-    "without_field",
-]
-
 NOTHING_TAKEN: Final[Mapping[str, int]] = MappingProxyType({})
 TAKEN_TABLE = "table"
 """The key of a retired table among what revisions took away."""

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from structable.spi._error_texts import shown
 from structable.spi._values import is_storable
 
-__all__ = ["check_channel", "check_channels", "check_timeout", "feed_channel", "feeds_of"]
-
 _LONGEST = 200
 _LONGEST_WAIT = 1_000_000_000
 _FEED = "feed/"

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from structable.spi._errors import UnsupportedOperationError
 from structable.spi._values import MAX_ROW_SIZE
 
-__all__ = ["MAX_TRANSACTION_SIZE", "check_transaction_size", "lowered_limit", "may_be_too_large"]
-
 MAX_TRANSACTION_SIZE = 2 * 1024**3
 """Bytes of the keys and values that a transaction writes, as the store encodes them."""
 # A row takes slightly more than it counts, so that this many writes never exceed the limit together.

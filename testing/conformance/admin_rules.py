@@ -25,8 +25,6 @@ from structable.spi import (
 from .case import ConformanceCase
 from .samples import GRID, ITEMS, NOTED, item, keys, plain
 
-__all__ = ["AdminRules"]
-
 
 class AdminRules(ConformanceCase):
     """`TableAdmin`: tables are made, changed and dropped."""

@@ -7,18 +7,10 @@ from typing import Any
 
 import pytest
 
-from structable.spi import (
-    Field,
-    FieldType,
-    Storage,
-    TableSpecification,
-    UnsupportedOperationError,
-)
+from structable.spi import Field, FieldType, Storage, TableSpecification, UnsupportedOperationError
 
 from .merge_case import MergeCase, Step, add, delete, postimage, preimage
 from .samples import EXTREMES, TYPES, Record
-
-__all__ = ["AGGREGATION", "FIELDS", "FLOATS", "AggregateRules", "aggregated"]
 
 FLOATS = [FieldType.FLOAT, FieldType.DOUBLE]
 FIELDS = {field.type: field for field in TYPES.fields if field.name != "id"}

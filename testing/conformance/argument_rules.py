@@ -33,8 +33,6 @@ from structable.spi import (
 from .case import ConformanceCase, OpenTable
 from .samples import ITEMS, TYPES, Record, item, keys, type_name
 
-__all__ = ["ArgumentRules"]
-
 
 class Name(enum.StrEnum):
     """Names and texts of an enumeration."""

@@ -8,21 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from structable.spi import (
-    Field,
-    InvalidFieldError,
-    Storage,
-    StructuredTable,
-    TableSpecification,
-    WriteMode,
-)
+from structable.spi import Field, InvalidFieldError, Storage, StructuredTable, TableSpecification, WriteMode
 from structable.spi.arrow import arrow_type
 
 from .arrow_samples import ARROW_SAMPLES, REFUSED, taken_columns
 from .samples import TYPES, item, plain
 from .write_jobs import BEFORE, JobCase
-
-__all__ = ["ArrowRules"]
 
 _FIELDS = {field.type: field for field in TYPES.fields if field.name != "id"}
 

@@ -15,8 +15,6 @@ import pyarrow as pa
 
 from structable.spi import Field, FieldType
 
-__all__ = ["ARROW_SAMPLES", "REFUSED", "ArrowSample", "taken_columns"]
-
 REFUSED = object()
 """A value that a field does not take."""
 

@@ -24,8 +24,6 @@ from structable.spi import (
 from .case import Begin, ConformanceCase, OpenTable
 from .samples import GRID, ITEMS, TYPES, grid_rows, item, keys, plain
 
-__all__ = ["AtomicRules"]
-
 COUNTERS = TableSpecification(
     "counters",
     [

@@ -7,8 +7,6 @@ from typing import cast
 
 from structable.spi import Field, Storage, TableSpecification, Transaction
 
-__all__ = ["ACCOUNTS", "BANK", "TOTAL", "balances", "check_books", "open_bank", "transfer"]
-
 ACCOUNTS = 8
 TOTAL = ACCOUNTS * 100
 

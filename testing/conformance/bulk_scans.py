@@ -39,8 +39,6 @@ from .clients import StoreProcess
 from .conditions import OPERATORS
 from .samples import EXTREMES, GRID, ITEMS, TYPES, Record, grid_rows, type_name
 
-__all__ = ["BulkScanRules"]
-
 ARROW_TYPES: dict[FieldType, Any] = {
     FieldType.BOOLEAN: pa.bool_(),
     FieldType.BYTE: pa.int8(),

@@ -14,8 +14,6 @@ from structable.spi import Capabilities, Isolation, Storage, StructuredTable, Ta
 from .clients import StoreProcess
 from .interleaving import PATIENCE, ConcurrentTransaction
 
-__all__ = ["AUTO_COMMIT", "ONE_TRANSACTION", "Begin", "ConformanceCase", "OpenSession", "OpenTable"]
-
 AUTO_COMMIT = "auto-commit"
 ONE_TRANSACTION = "one transaction"
 

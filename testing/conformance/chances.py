@@ -39,18 +39,6 @@ from .model import ModelTransaction, kept
 from .samples import EXTREMES, Record
 from .type_chances import random_kind, small_pool
 
-__all__ = [
-    "ModelWrite",
-    "older_specification",
-    "random_condition",
-    "random_key",
-    "random_range",
-    "random_row",
-    "random_specification",
-    "random_value",
-    "random_write",
-]
-
 _KEYABLE = [kind for kind in FieldType if kind.keyable]
 
 _POOLS: dict[FieldType, list[Value]] = {

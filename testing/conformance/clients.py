@@ -11,8 +11,6 @@ from typing import Any
 
 from .worker import decoded, encoded
 
-__all__ = ["StoreProcess"]
-
 LONGEST = 120.0
 """Seconds that a client has for one answer."""
 

@@ -25,8 +25,6 @@ from .bank import check_books, open_bank, transfer
 from .case import ConformanceCase
 from .samples import ITEMS, item, keys
 
-__all__ = ["ThreadCases", "at_once", "insist"]
-
 Result = TypeVar("Result")
 
 BOTH = pytest.mark.parametrize("isolation", list(Isolation), ids=lambda level: level.value)

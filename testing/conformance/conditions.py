@@ -13,21 +13,6 @@ from structable.spi import Filter, Value, col
 
 from .samples import Record
 
-__all__ = [
-    "AllOf",
-    "AnyOf",
-    "BeginsWith",
-    "Between",
-    "Compare",
-    "CompareFields",
-    "Condition",
-    "Negation",
-    "Null",
-    "OneOf",
-    "equals",
-    "rank",
-]
-
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
     "!=": operator.ne,

@@ -13,8 +13,6 @@ from .interleaving import ConcurrentTransaction
 from .samples import ITEMS, NOTED, item, keys, plain
 from .worker import BLIND_WRITES
 
-__all__ = ["ConflictRules"]
-
 Write = Callable[[StructuredTable, int], object]
 
 ON_A_ROW: dict[str, Write] = {

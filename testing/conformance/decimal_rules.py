@@ -28,8 +28,6 @@ from .merge_case import MergeCase, add, delete, preimage
 from .samples import Record, plain
 from .write_jobs import batch
 
-__all__ = ["DecimalRules"]
-
 FIELDS = [Field.int("id"), Field.decimal("price", 20, 2), Field.decimal("wide", 38, 10), Field.decimal("whole", 38, 0)]
 PRICES = TableSpecification("prices", FIELDS, primary_key=["id"])
 TOTALS = TableSpecification(

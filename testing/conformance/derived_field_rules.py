@@ -25,8 +25,6 @@ from .field_rule_case import EVENTS, NUMBER, READY, RENAMED, TEXT, FieldRuleCase
 from .samples import Record, keys, plain
 from .writing import OpenWriting, WritingCase
 
-__all__ = ["DerivedFieldRules"]
-
 FIVE = '{"a": {"n": 5}}'
 SIX = '{"a": {"n": 6}}'
 EVENTS_WITH_INDEX = EVENTS.evolve(indexes=["number"])

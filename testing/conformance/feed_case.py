@@ -30,29 +30,6 @@ from .merge_case import MergeCase
 from .model import comparable
 from .samples import ITEMS, Record
 
-__all__ = [
-    "GONE",
-    "PRODUCERS",
-    "FeedCase",
-    "Image",
-    "State",
-    "after",
-    "all_or_lost",
-    "by_version",
-    "difference",
-    "images",
-    "in_some_order",
-    "planned",
-    "producers_of",
-    "read_between",
-    "settled",
-    "state_of",
-    "text_of",
-    "texts",
-    "with_feed",
-    "without_gap",
-]
-
 PRODUCERS = ["lookup", "input", "full-compaction"]
 GONE = (ChangesLostError, TableNotFoundError, UnsupportedOperationError)
 """The errors of reading a feed that has ended, depending on the table of that name."""

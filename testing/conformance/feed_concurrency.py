@@ -37,8 +37,6 @@ from .feed_case import (
 from .feed_load import CASH, check_versions, move_often, open_cash
 from .keyless_rules import counted
 
-__all__ = ["FeedConcurrency"]
-
 WRITERS = 8
 HOT = TableSpecification(
     "hot",

@@ -43,8 +43,6 @@ from .merge_case import add, by_one_call, delete, postimage, preimage, run_job, 
 from .samples import ITEMS, Record, plain
 from .write_jobs import batch
 
-__all__ = ["FeedJobRules"]
-
 EACH = pytest.mark.parametrize("producer", PRODUCERS)
 MANY = 5_000
 GIVEN: dict[WriteMode, list[Record]] = {

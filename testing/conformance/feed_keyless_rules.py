@@ -16,8 +16,6 @@ from .keyless_rules import counted
 from .model import comparable
 from .samples import Record, plain
 
-__all__ = ["BAG", "LOG", "FeedKeylessRules", "whole"]
-
 LOG = TableSpecification("t", [Field.string("name"), Field.double("x")], options={"write-mode": "append-only"})
 BAG = TableSpecification("t", [Field.string("name"), Field.double("x")], options={"write-mode": "change-log"})
 

@@ -17,8 +17,6 @@ from .feed_case import State, after, by_version, difference, in_some_order, read
 from .keyless_rules import counted
 from .samples import Record
 
-__all__ = ["FeedLaws"]
-
 KEPT = 12
 """The number of states that are remembered."""
 

@@ -10,8 +10,6 @@ from typing import cast
 
 from structable.spi import Change, Field, Storage, TableSpecification, Transaction
 
-__all__ = ["ACCOUNTS", "CASH", "check_versions", "move", "move_often", "open_cash"]
-
 ACCOUNTS = 40
 CASH = TableSpecification(
     "cash",

@@ -26,16 +26,8 @@ from structable.spi import (
 )
 
 from .case import Begin
-from .feed_case import (
-    FeedCase,
-    by_version,
-    images,
-    read_between,
-    with_feed,
-)
+from .feed_case import FeedCase, by_version, images, read_between, with_feed
 from .samples import ITEMS
-
-__all__ = ["METHODS", "FeedPositionRules"]
 
 SOME = FeedPosition("0" * 16, 1)
 NOW = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)

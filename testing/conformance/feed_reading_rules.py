@@ -29,8 +29,6 @@ from .feed_case import PRODUCERS, FeedCase, by_version, images, planned, read_be
 from .model import comparable
 from .samples import EXTREMES, GRID, TYPES, Record
 
-__all__ = ["FeedReadingRules", "as_rows"]
-
 EACH = pytest.mark.parametrize("producer", PRODUCERS)
 COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 

@@ -26,8 +26,6 @@ from .feed_case import (
 from .feed_reading_rules import as_rows
 from .samples import ITEMS, Record
 
-__all__ = ["FeedRetentionRules"]
-
 EACH = pytest.mark.parametrize("producer", PRODUCERS)
 BRIEF = {"changelog.time-retained": "1 ms"}
 

@@ -41,8 +41,6 @@ from .keyless_rules import counted
 from .merge_case import WAYS, Step, add, delete, postimage, preimage
 from .samples import plain
 
-__all__ = ["TYPES_OF_TABLES", "FeedRules"]
-
 EACH = pytest.mark.parametrize("producer", PRODUCERS)
 _IMPOSSIBLE = ("first-row", "input")
 SKEW = dt.timedelta(minutes=5)

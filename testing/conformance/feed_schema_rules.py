@@ -42,8 +42,6 @@ from .option_rules import table as keyed
 from .samples import ITEMS, Record, item
 from .write_jobs import batch
 
-__all__ = ["FeedSchemaRules"]
-
 EACH = pytest.mark.parametrize("producer", PRODUCERS)
 NARROW = TableSpecification("t", [Field.long("id"), Field.int("n"), Field.float("x"), Field.byte("b")], ["id"])
 WIDE = TableSpecification(

@@ -13,8 +13,6 @@ from .feed_case import FeedCase, after, by_version, images, read_between, state_
 from .keyless_rules import counted
 from .samples import ITEMS, Record
 
-__all__ = ["FeedSnapshotRules"]
-
 BOTH = pytest.mark.parametrize("isolation", list(Isolation), ids=lambda level: level.value)
 
 

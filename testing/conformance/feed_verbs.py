@@ -10,8 +10,6 @@ from structable.spi import Field, Range, StructuredTable, TableSpecification, Va
 from .feed_case import Image
 from .samples import Record
 
-__all__ = ["SEVERAL", "SPACING", "VERBED", "VERBS", "FeedVerb", "rows_before"]
-
 VERBED = TableSpecification(
     "t", [Field.long("id"), Field.long("n"), Field.string("note"), Field.string("tag")], ["id"], ["tag"]
 )

@@ -24,8 +24,6 @@ from structable.spi import (
 from .case import AUTO_COMMIT, ONE_TRANSACTION, ConformanceCase
 from .samples import Record
 
-__all__ = ["EVENTS", "NUMBER", "READY", "RENAMED", "TEXT", "FieldRuleCase", "OpenRuled", "event"]
-
 EVENTS = TableSpecification(
     "events",
     [

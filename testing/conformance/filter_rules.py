@@ -28,8 +28,6 @@ from .case import ConformanceCase, OpenTable
 from .conditions import OPERATORS, CompareFields
 from .samples import EXTREMES, ITEMS, TYPES, WRONG, type_name
 
-__all__ = ["FilterRules"]
-
 NAN = math.nan
 
 

@@ -24,8 +24,6 @@ from structable.spi.arrow import arrow_schema
 from .samples import EXTREMES, ITEMS, TYPES, Record, item, plain
 from .write_jobs import BEFORE, JobCase
 
-__all__ = ["FrameRules"]
-
 
 class _Exporter:
     """Data of another library: all that is known of them is Arrow's interface."""

@@ -20,8 +20,6 @@ from structable.spi import Field, Isolation, Storage, StructuredTable, TableSpec
 
 from .case import ConformanceCase
 
-__all__ = ["Histories", "Observed", "find_problem"]
-
 LISTS = TableSpecification("lists", [Field.int("id"), Field.string("list")], ["id"])
 KEYS = 4
 THREADS = 4

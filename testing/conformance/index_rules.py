@@ -11,8 +11,6 @@ from structable.spi import InvalidFieldError, Range, Storage, StructuredTable, V
 from .case import ConformanceCase, OpenTable
 from .samples import GRID, ITEMS, NOTED, grid_rows, item, keys, plain
 
-__all__ = ["IndexRules"]
-
 ROWS = grid_rows()
 
 

@@ -13,8 +13,6 @@ from typing import Generic, TypeVar, cast
 
 from structable.spi import Isolation, Key, Row, Storage, Transaction, TransactionConflictError
 
-__all__ = ["PATIENCE", "ConcurrentTransaction", "StepOutcome"]
-
 Result = TypeVar("Result")
 
 PATIENCE = 0.25

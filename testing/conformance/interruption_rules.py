@@ -12,8 +12,6 @@ from .case import ConformanceCase
 from .clients import StoreProcess
 from .interruptions import WORK
 
-__all__ = ["InterruptionRules"]
-
 _STEP = "STRUCTABLE_TEST_INTERRUPT_STEP"
 _SECONDS = "STRUCTABLE_TEST_INTERRUPT_SECONDS"
 _SHARES = {"transaction": 1.0, "schema change": 0.1}

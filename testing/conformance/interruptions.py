@@ -37,8 +37,6 @@ from structable.spi import (
     connect,
 )
 
-__all__ = ["WORK", "interrupt_at_points", "interrupt_by_signals"]
-
 LEFT = TableSpecification("left", [Field.long("k"), Field.long("n"), Field.string("s")], ["k"], ["s"])
 RIGHT = TableSpecification("right", LEFT.fields, ["k"], ["s"])
 TraceFunction: TypeAlias = Callable[[FrameType, str, Any], "TraceFunction | None"]

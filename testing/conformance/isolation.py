@@ -27,8 +27,6 @@ from structable.spi import (
 from .case import ConformanceCase, OpenSession
 from .interleaving import ConcurrentTransaction
 
-__all__ = ["IsolationCases"]
-
 BOTH = pytest.mark.parametrize("isolation", list(Isolation), ids=lambda level: level.value)
 
 

@@ -28,8 +28,6 @@ from .clients import StoreProcess
 from .samples import ITEMS, TYPES, item, keys, plain
 from .write_jobs import ALL_MODES, BEFORE, JobCase, batch
 
-__all__ = ["JobIdRules"]
-
 
 class JobIdRules(JobCase):
     """An id belongs to the table of that moment, not to its name."""

@@ -7,21 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from structable.spi import (
-    Field,
-    InvalidFieldError,
-    Storage,
-    StructuredTable,
-    TableSpecification,
-    WriteMode,
-)
+from structable.spi import Field, InvalidFieldError, Storage, StructuredTable, TableSpecification, WriteMode
 from structable.spi.arrow import arrow_schema, rows_to_batches
 
 from .case import Begin
 from .samples import ITEMS, Record, item, keys, plain
 from .write_jobs import BEFORE, PLAIN_MODES, JobCase, batch
-
-__all__ = ["JobModeRules"]
 
 
 class JobModeRules(JobCase):

@@ -29,8 +29,6 @@ from structable.spi import (
 from .samples import ITEMS, Record, keys, plain
 from .write_jobs import JobCase, batch
 
-__all__ = ["JobRaceRules"]
-
 _IN_PLACE_AND_WHOLE = pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.OVERWRITE])
 _NAMED_BY = pytest.mark.parametrize("kind", ["id", "batch"])
 _ROWS = 200

@@ -24,8 +24,6 @@ from .clients import StoreProcess
 from .samples import TYPES, Record, item, keys, plain
 from .write_jobs import ALL_MODES, BEFORE, JobCase, batch
 
-__all__ = ["JobRules"]
-
 
 class JobRules(JobCase):
     """Nothing before `commit_write`, all of it after, each row once."""

@@ -14,8 +14,6 @@ from structable.spi import Field, FieldType, Range, Storage, TableSpecification,
 from .case import ConformanceCase, OpenTable
 from .samples import KEY_ORDER, keys, type_name
 
-__all__ = ["KeyOrder"]
-
 
 def shuffled(values: list[Value]) -> list[Value]:
     """Return the values in another order, the same in every run."""

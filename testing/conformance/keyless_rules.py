@@ -36,8 +36,6 @@ from .model import comparable
 from .samples import EXTREMES, TYPES, Record
 from .write_jobs import batch
 
-__all__ = ["KeylessRules", "counted"]
-
 FIELDS = [Field.string("name"), Field.int("n"), Field.double("cost")]
 LOG = TableSpecification("log", FIELDS, indexes=["n"], options={"write-mode": "append-only"})
 BAG = TableSpecification("bag", FIELDS, indexes=["n"], options={"write-mode": "change-log"})

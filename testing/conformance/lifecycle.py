@@ -34,8 +34,6 @@ from structable.spi import (
 from .case import ConformanceCase
 from .samples import ITEMS, NOTED, item, keys, plain
 
-__all__ = ["LifecycleRules"]
-
 
 def with_parameter(url: str, parameter: str) -> str:
     """Return a URL with one more parameter."""

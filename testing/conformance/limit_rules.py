@@ -10,8 +10,6 @@ from .case import Begin, OpenTable
 from .samples import Record, plain
 from .writing import OpenWriting, WritingCase
 
-__all__ = ["LimitRules"]
-
 MEBIBYTE = 1024 * 1024
 
 LIMITED = TableSpecification(

@@ -30,8 +30,6 @@ from .samples import ITEMS, NOTED, Record, plain
 from .schema_change_rules import WIDER
 from .write_jobs import batch
 
-__all__ = ["LiveSchemaRules"]
-
 NARROW = TableSpecification("noted", [Field.string("id"), Field.string("note"), Field.int("n")], ["id"])
 WIDEST = TableSpecification(
     "noted", [Field.int("added"), Field.string("note"), Field.long("n"), Field.string("id")], ["id"], ["note"]

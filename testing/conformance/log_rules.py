@@ -33,8 +33,6 @@ from .feed_case import FeedCase, all_or_lost, by_version, images, planned, read_
 from .samples import ITEMS, Record
 from .write_jobs import batch
 
-__all__ = ["LogRules"]
-
 LOG = TableSpecification("log", [Field.string("name"), Field.long("n")], options={"write-mode": "log"})
 READ_ITS_CHANGES = "a log keeps no rows: read its changes"
 

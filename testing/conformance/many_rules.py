@@ -21,8 +21,6 @@ from structable.spi import (
 from .case import ConformanceCase, OpenTable
 from .samples import GRID, ITEMS, Record, grid_rows, item, keys, plain
 
-__all__ = ["ManyRules"]
-
 ROWS = grid_rows()
 OVERLAPPING = [Range.prefix((2,)), Range((0, 3), (1, 1)), Range.prefix((2, 1)), Range((3,), (1,)), Range.prefix((9,))]
 

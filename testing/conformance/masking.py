@@ -9,8 +9,6 @@ import pytest
 
 from structable.spi import StorageUrl, mask_url
 
-__all__ = ["Masking", "secrets_of"]
-
 _MASK = "***"
 _DISTINCT = 5  # characters: shorter secrets occur in too many words
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")

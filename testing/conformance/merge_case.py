@@ -26,19 +26,6 @@ from .case import ConformanceCase
 from .model import comparable
 from .samples import Record
 
-__all__ = [
-    "MergeCase",
-    "Step",
-    "add",
-    "change_batch",
-    "delete",
-    "postimage",
-    "preimage",
-    "run_job",
-    "stage_changes",
-    "write",
-]
-
 Step: TypeAlias = tuple[RowKind, Record]
 """A change of a row whose key is given later, or of a whole row."""
 

@@ -25,8 +25,6 @@ from .concurrency import at_once
 from .merge_case import MergeCase
 from .samples import Record
 
-__all__ = ["MergeConflictRules"]
-
 Write = Callable[[StructuredTable], object]
 
 NUMBERS = [Field.long("id"), Field.long("n"), Field.int("times"), Field.double("most"), Field.boolean("seen")]

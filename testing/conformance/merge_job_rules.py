@@ -27,8 +27,6 @@ from .merge_case import MergeCase, Step, add, change_batch, delete, postimage, p
 from .samples import ITEMS, Record, item, keys, plain
 from .write_jobs import PLAIN_MODES, batch
 
-__all__ = ["MergeJobRules"]
-
 FIELDS = [Field.long("id"), Field.long("n"), Field.long("top"), Field.string("list"), Field.string("last")]
 SUMS = TableSpecification(
     "t",

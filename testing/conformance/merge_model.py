@@ -16,8 +16,6 @@ from structable.spi import FieldType, InvalidFieldError, RowKind, TableSpecifica
 from .conditions import rank
 from .samples import Record
 
-__all__ = ["MergeModel", "functions_of", "groups_of"]
-
 _BLIND = {"sum", "count", "min", "max", "bool_and", "bool_or"}
 _WIDE = {FieldType.STRING, FieldType.BYTES}
 

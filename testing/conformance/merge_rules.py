@@ -23,8 +23,6 @@ from .case import OpenTable
 from .merge_case import MergeCase, Step, add, delete, postimage, preimage
 from .samples import Record, keys
 
-__all__ = ["MergeRules"]
-
 FIELDS = [
     Field.long("id"),
     Field.int("n"),

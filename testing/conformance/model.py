@@ -31,8 +31,6 @@ from .conditions import Condition, equals, rank
 from .merge_model import MergeModel
 from .samples import Record
 
-__all__ = ["Model", "ModelTransaction", "Verdict", "comparable", "kept"]
-
 Key = tuple[Any, ...]
 State = dict[Key, Record]
 

@@ -32,8 +32,6 @@ from .keyless_rules import counted
 from .model import comparable
 from .samples import ITEMS, Record
 
-__all__ = ["NetChangeRules"]
-
 LONG = {"changelog-producer.compaction-interval": "1 d"}
 COMPACTED = ["lookup", "full-compaction"]
 STEPS: list[dict[int, int | None]] = [

@@ -21,8 +21,6 @@ from structable.spi import (
 
 from .merge_case import MergeCase
 
-__all__ = ["OptionRules"]
-
 FIELDS = [
     Field.long("id"),
     Field.boolean("gone"),

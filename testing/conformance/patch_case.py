@@ -13,8 +13,6 @@ from structable.spi.arrow import arrow_schema
 from .samples import ITEMS, Record
 from .write_jobs import JobCase
 
-__all__ = ["Arm", "PatchCase", "patch_batch"]
-
 Arm: TypeAlias = tuple[str, Record]
 """An arm, and the key with the named fields."""
 

@@ -27,8 +27,6 @@ from .patch_case import Arm, PatchCase, patch_batch
 from .samples import EXTREMES, GRID, ITEMS, TYPES, item, keys, plain
 from .write_jobs import BEFORE
 
-__all__ = ["PatchExpectationRules"]
-
 
 class PatchExpectationRules(PatchCase):
     """A patch inserts only where no row is, and expects rows to be as they were read."""

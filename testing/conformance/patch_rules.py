@@ -26,8 +26,6 @@ from .patch_case import Arm, PatchCase, patch_batch
 from .samples import GRID, ITEMS, TYPES, item, keys, plain
 from .write_jobs import BEFORE
 
-__all__ = ["PatchRules"]
-
 
 class PatchRules(PatchCase):
     """A patch changes present rows and puts absent ones, in one atomic job."""

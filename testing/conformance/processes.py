@@ -34,8 +34,6 @@ from .concurrency import insist
 from .samples import ITEMS, NOTED, item, keys, plain
 from .worker import BLIND_WRITES
 
-__all__ = ["ForkCases", "ProcessCases"]
-
 WIDER = TableSpecification("noted", [*NOTED.fields, Field.int("added")], ["id"], ["note"])
 
 

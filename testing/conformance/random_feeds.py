@@ -28,8 +28,6 @@ from .samples import Record
 from .type_chances import random_kind, random_type
 from .write_jobs import batch
 
-__all__ = ["TABLES", "RandomFeeds", "check_versions_of", "commit_at_random", "random_feed", "random_pool"]
-
 COMMITS = 12
 ROWS = 4
 TABLES = ("plain", "typed", "bag", "log")

@@ -26,8 +26,6 @@ from .model import Model, comparable, kept
 from .samples import Record
 from .type_chances import FUNCTIONS, aggregated_by, random_change, random_kind
 
-__all__ = ["RandomMerges"]
-
 _KEYS = 3
 _BATCH = 12
 

@@ -8,18 +8,10 @@ from operator import itemgetter
 
 import pytest
 
-from structable.spi import (
-    CommitResult,
-    PatchArm,
-    RecordNotFoundError,
-    Storage,
-    StructuredTable,
-)
+from structable.spi import CommitResult, PatchArm, RecordNotFoundError, Storage, StructuredTable
 
 from .patch_case import Arm, PatchCase, patch_batch
 from .samples import ITEMS, Record, item, plain
-
-__all__ = ["RandomPatches"]
 
 
 class RandomPatches(PatchCase):

@@ -23,8 +23,6 @@ from structable.spi.arrow import rows_to_batches
 from .field_rule_case import EVENTS, NUMBER, TEXT, FieldRuleCase
 from .samples import Record, plain
 
-__all__ = ["RandomRuledRows"]
-
 BODIES = [None, "{", '{"a": {"n": 5}}', '{"a": {"n": 6}}', '{"a": {"n": 6.0}}']
 NOTES = [None, "a", "b"]
 SIZES = [None, -1, 0, 7]

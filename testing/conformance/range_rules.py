@@ -13,8 +13,6 @@ from structable.spi import InvalidFieldError, Range, StructuredTable, TableSpeci
 from .case import ConformanceCase, OpenTable
 from .samples import GRID, grid_rows, keys
 
-__all__ = ["RangeRules"]
-
 Key = tuple[Any, ...]
 Bound = tuple[Value, ...] | Mapping[str, Value] | None
 

@@ -12,8 +12,6 @@ from structable.spi import Field, InvalidFieldError, Key, Row, TableSpecificatio
 from .case import ConformanceCase, OpenTable
 from .samples import GRID, ITEMS, grid_rows, item, keys, plain
 
-__all__ = ["ReadRules"]
-
 FULL = item(1, n=5, tag="a", note="x", rank=7, cost=1.5)
 
 

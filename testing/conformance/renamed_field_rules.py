@@ -13,8 +13,6 @@ from structable.spi.authors import same
 from .field_rule_case import READY, RENAMED, TEXT, FieldRuleCase, OpenRuled, event
 from .samples import EXTREMES, TYPES, Record, keys, plain
 
-__all__ = ["RenamedFieldRules"]
-
 
 class RenamedFieldRules(FieldRuleCase):
     """`Renamed`: two fields of one type that are always equal."""

@@ -14,8 +14,6 @@ from structable.spi.authors import plan_schema_change
 from .case import ConformanceCase
 from .samples import Record, keys, plain
 
-__all__ = ["RollingUpgradeRules"]
-
 OLD = TableSpecification(
     "jobs",
     [Field.long("id"), Field.string("state"), Field.short("tries"), Field.float("cost")],

@@ -10,18 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from structable.spi import (
-    Change,
-    FieldSizeLimitError,
-    InvalidFieldError,
-    RowKind,
-)
+from structable.spi import Change, FieldSizeLimitError, InvalidFieldError, RowKind
 
 from .case import OpenTable
 from .merge_case import MergeCase
 from .samples import ITEMS, Record, item, keys, plain
-
-__all__ = ["RowKindRules"]
 
 TEXTS = {
     RowKind.INSERT: ("+I", "insert"),

@@ -33,8 +33,6 @@ from structable.spi import (
 from .field_rule_case import EVENTS, NUMBER, TEXT, FieldRuleCase
 from .samples import Record, keys, plain
 
-__all__ = ["RuleChangeRules"]
-
 SINCE = dt.datetime(2026, 11, 20, 12, 30, tzinfo=dt.timezone(dt.timedelta(hours=1)))
 FIVE = '{"a": {"n": 5}}'
 RENAMED = Renamed("note", "remark", ready=True)

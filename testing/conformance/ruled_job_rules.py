@@ -31,8 +31,6 @@ from .patch_case import patch_batch
 from .rule_change_rules import SINCE
 from .samples import Record, plain
 
-__all__ = ["RuledJobRules"]
-
 FIVE = '{"a": {"n": 5}}'
 SIX = '{"a": {"n": 6}}'
 

@@ -13,8 +13,6 @@ from structable.spi import connect
 
 from .masking import Masking, secrets_of
 
-__all__ = ["PLACEHOLDER", "run"]
-
 PLACEHOLDER = "{fresh}"
 """The placeholder in a URL pattern for a new name in each test: letters, digits and underscores, at most 16."""
 

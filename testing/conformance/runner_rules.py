@@ -31,8 +31,6 @@ from .case import ConformanceCase
 from .concurrency import insist
 from .samples import ITEMS, item, keys, plain
 
-__all__ = ["RunnerRules"]
-
 BOTH = pytest.mark.parametrize("isolation", list(Isolation), ids=lambda level: level.value)
 
 

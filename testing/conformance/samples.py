@@ -10,22 +10,6 @@ from typing import Any, TypeAlias
 
 from structable.spi import Field, FieldType, Row, TableSpecification, Value
 
-__all__ = [
-    "EXTREMES",
-    "GRID",
-    "ITEMS",
-    "KEY_ORDER",
-    "NOTED",
-    "TYPES",
-    "WRONG",
-    "Record",
-    "grid_rows",
-    "item",
-    "keys",
-    "plain",
-    "type_name",
-]
-
 Record: TypeAlias = dict[str, Any]
 """A row as a plain dictionary. Any: a field's type is known to its table, not to the type checker."""
 

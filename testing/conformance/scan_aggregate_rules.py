@@ -34,8 +34,6 @@ from .case import ConformanceCase
 from .samples import EXTREMES, GRID, ITEMS, TYPES, Record, grid_rows, item
 from .write_jobs import batch
 
-__all__ = ["ScanAggregateRules"]
-
 count, total, least, greatest = (
     AggregateExpression.count,
     AggregateExpression.sum,

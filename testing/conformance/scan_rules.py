@@ -23,8 +23,6 @@ from structable.spi import (
 from .case import ConformanceCase, OpenTable
 from .samples import GRID, ITEMS, Record, grid_rows, keys, plain
 
-__all__ = ["ScanRules"]
-
 ROWS = grid_rows()
 KEYS = [(row["k1"], row["k2"], row["k3"]) for row in ROWS]
 

@@ -18,8 +18,6 @@ from structable.spi import (
 from .case import ConformanceCase
 from .samples import ITEMS, NOTED, item, keys, plain
 
-__all__ = ["WIDER", "SchemaChangeRules"]
-
 INTEGERS = [FieldType.BYTE, FieldType.SHORT, FieldType.INT, FieldType.LONG]
 WIDER = TableSpecification("noted", [*NOTED.fields, Field.int("added")], ["id"], ["note"])
 """NOTED with a new field and a new index."""

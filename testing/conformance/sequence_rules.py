@@ -9,8 +9,6 @@ from structable.spi import Field, InvalidFieldError, Storage, TableSpecification
 from .merge_case import MergeCase, Step, add, delete, postimage, preimage
 from .samples import KEY_ORDER
 
-__all__ = ["SequenceRules"]
-
 FIELDS = [
     Field.long("id"),
     Field.int("s"),

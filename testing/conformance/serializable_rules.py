@@ -13,8 +13,6 @@ from .case import ConformanceCase, OpenSession
 from .interleaving import ConcurrentTransaction
 from .samples import ITEMS, Record, item, keys
 
-__all__ = ["SerializableRules"]
-
 SERIALIZABLE = Isolation.SERIALIZABLE
 
 READS: dict[str, Callable[[StructuredTable], object]] = {

@@ -12,8 +12,6 @@ from .bulk_scans import rows_of
 from .case import ConformanceCase
 from .samples import ITEMS, Record, item
 
-__all__ = ["OTHER", "ROWS", "SharedCase", "plan_rows"]
-
 OTHER = ITEMS.evolve(name="other")
 ROWS = 60
 

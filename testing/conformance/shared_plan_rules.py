@@ -30,8 +30,6 @@ from .samples import ITEMS, NOTED, item
 from .shared_case import OTHER, ROWS, SharedCase, plan_rows
 from .write_jobs import batch
 
-__all__ = ["SharedFeedRules", "SharedPlanRules"]
-
 _WRITERS = 3
 _ROUNDS = 3
 

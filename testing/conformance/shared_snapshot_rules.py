@@ -29,8 +29,6 @@ from .clients import StoreProcess
 from .samples import ITEMS, NOTED, item
 from .shared_case import ROWS, SharedCase, plan_rows
 
-__all__ = ["SharedSnapshotRules"]
-
 
 def copies_of(splits: Iterable[ScanSplit]) -> list[ScanSplit]:
     """Return splits as another process gets them."""

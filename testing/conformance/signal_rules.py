@@ -29,8 +29,6 @@ from .feed_case import LONGEST, PRODUCERS, FeedCase, with_feed
 from .processes import ForkCases
 from .samples import ITEMS
 
-__all__ = ["SignalRules"]
-
 _NAMES = ["", "x" * 201, "a\0b", "\ud800", None, 1, b"a"]
 _ROUNDS = 20
 

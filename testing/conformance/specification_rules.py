@@ -9,8 +9,6 @@ from structable.spi import Field, FieldType, InvalidSpecificationError, Storage,
 from .case import ConformanceCase, OpenTable
 from .samples import EXTREMES, TYPES, plain, type_name
 
-__all__ = ["SpecificationRules"]
-
 RESERVED = [
     "select",
     "table",

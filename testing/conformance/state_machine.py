@@ -48,8 +48,6 @@ from .model import Model, ModelTransaction, Verdict, comparable, kept
 from .samples import Record
 from .type_chances import indexable, random_type
 
-__all__ = ["StateMachineCase", "TableMachine"]
-
 MOST_OPEN = 3
 """The maximum of open transactions."""
 ACTIONS = 8

@@ -19,8 +19,6 @@ from .case import ConformanceCase
 from .samples import GRID, ITEMS, NOTED, grid_rows, item
 from .write_jobs import batch
 
-__all__ = ["StatisticsRules"]
-
 _MANY = 20_000
 _FACTOR = 3
 """The factor by which an estimate may be wrong."""

@@ -28,8 +28,6 @@ from .case import ConformanceCase
 from .samples import ITEMS, NOTED, item, keys, plain
 from .write_rules import writes_of
 
-__all__ = ["StoreRules"]
-
 READS = {
     *("auto_commit", "count", "explain", "multi_read", "multi_scan", "read", "scan", "scan_index", "specification"),
     *("to_arrow", "to_pandas", "to_polars"),

@@ -33,8 +33,6 @@ from .merge_job_rules import SUMS
 from .samples import ITEMS, item, keys, plain
 from .write_jobs import ALL_MODES, BEFORE, JobCase, batch
 
-__all__ = ["StreamJobRules"]
-
 _ALL = Range.all()
 WRONG: dict[str, dict[str, object]] = {
     "neither id nor stream": {},

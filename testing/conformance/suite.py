@@ -80,8 +80,6 @@ from .value_rules import ValueRules
 from .whole_key_rules import WholeKeyRules
 from .write_rules import WriteRules
 
-__all__ = ["BackendConformance"]
-
 
 class BackendConformance(
     SpecificationRules,

@@ -7,20 +7,11 @@ from decimal import Decimal
 
 import pytest
 
-from structable.spi import (
-    Field,
-    FieldType,
-    InvalidFieldError,
-    Storage,
-    TableSpecification,
-    Value,
-)
+from structable.spi import Field, FieldType, InvalidFieldError, Storage, TableSpecification, Value
 
 from .aggregate_rules import FLOATS, aggregated
 from .merge_case import MergeCase, add, delete, postimage, preimage
 from .samples import EXTREMES, Record
-
-__all__ = ["SumRules"]
 
 INTEGERS = [kind for kind in FieldType if kind.integer_bits]
 

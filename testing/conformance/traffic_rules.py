@@ -12,8 +12,6 @@ from structable.spi import Storage, Traffic, connect
 from .case import ConformanceCase
 from .samples import ITEMS, item
 
-__all__ = ["TrafficRules"]
-
 _THREADS = 4
 _COMMITS = 10
 

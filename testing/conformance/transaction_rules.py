@@ -25,8 +25,6 @@ from .case import Begin, ConformanceCase
 from .samples import ITEMS, NOTED, item, keys, plain
 from .write_rules import writes_of
 
-__all__ = ["TransactionRules"]
-
 BOTH = pytest.mark.parametrize("isolation", list(Isolation), ids=lambda level: level.value)
 
 READS: dict[str, Callable[[StructuredTable], object]] = {

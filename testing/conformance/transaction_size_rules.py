@@ -25,8 +25,6 @@ from .clients import StoreProcess
 from .feed_case import with_feed
 from .samples import Record
 
-__all__ = ["TransactionSizeRules"]
-
 LIMIT = 100_000
 
 LARGE = TableSpecification("large", [Field.string("k"), Field.bytes("b"), Field.long("n")], ["k"])

@@ -10,8 +10,6 @@ from structable.spi import Field, FieldType, RowKind, TableSpecification, Value
 from .merge_model import functions_of
 from .samples import EXTREMES, TYPES, Record
 
-__all__ = ["FUNCTIONS", "aggregated_by", "indexable", "random_change", "random_kind", "random_type", "small_pool"]
-
 _NUMBERS = [kind for kind in FieldType if kind.integer_bits] + [FieldType.FLOAT, FieldType.DOUBLE]
 FUNCTIONS: dict[str, list[FieldType]] = {
     "sum": [*_NUMBERS, FieldType.DECIMAL],

@@ -29,8 +29,6 @@ from .feed_case import images, read_between, with_feed
 from .keyless_rules import BAG, LOG
 from .samples import GRID, ITEMS, TYPES, Record, item, keys, plain
 
-__all__ = ["UpdateManyRules"]
-
 BEFORE = [item(1, n=1, tag="a", note="x"), item(2, n=2, tag="b")]
 
 REFUSED: dict[str, Callable[[StructuredTable], object]] = {

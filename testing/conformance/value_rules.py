@@ -26,8 +26,6 @@ from .case import OpenTable
 from .samples import EXTREMES, ITEMS, KEY_ORDER, TYPES, WRONG, item, plain, type_name
 from .writing import OpenWriting, WritingCase
 
-__all__ = ["ValueRules"]
-
 
 def read_row(table: StructuredTable, key: tuple[Value, ...]) -> Row:
     """Return a row that must be there."""

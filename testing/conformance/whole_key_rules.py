@@ -9,8 +9,6 @@ from structable.spi import Filter, Range, Storage, StructuredTable, col
 from .case import ConformanceCase, OpenTable
 from .samples import GRID, ITEMS, Record, grid_rows, item, keys, plain
 
-__all__ = ["WholeKeyRules"]
-
 ROWS = grid_rows()
 Key = tuple[Any, ...]
 

@@ -42,8 +42,6 @@ from .bank import transfer
 from .feed_load import move_often
 from .interruptions import interrupt_at_points, interrupt_by_signals
 
-__all__ = ["BLIND_WRITES", "COMMANDS", "decoded", "encoded"]
-
 
 def encoded(something: object) -> str:
     """Return a picklable object as one line."""

@@ -22,8 +22,6 @@ from structable.spi.arrow import rows_to_batches
 from .case import ConformanceCase
 from .samples import ITEMS, Record, item
 
-__all__ = ["ALL_MODES", "BEFORE", "PLAIN_MODES", "JobCase", "batch"]
-
 PLAIN_MODES = [mode for mode in WriteMode if mode not in (WriteMode.CHANGES, WriteMode.PATCH)]
 """The modes that every store has, whose batches have fields of the table only."""
 ALL_MODES = pytest.mark.parametrize("mode", PLAIN_MODES)

@@ -21,8 +21,6 @@ from .case import OpenTable
 from .samples import ITEMS, Record, item, keys, plain
 from .writing import OpenWriting, Writing, WritingCase
 
-__all__ = ["WriteRules", "writes_of"]
-
 FULL = item(1, n=5, tag="a", note="x", rank=7, cost=1.5)
 BAD_ROWS: list[Record] = [
     {"id": 1, "unknown": 1},

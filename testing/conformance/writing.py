@@ -15,8 +15,6 @@ from .case import ConformanceCase
 from .samples import Record
 from .write_jobs import batch
 
-__all__ = ["OpenWriting", "Writing", "WritingCase"]
-
 Refused = TypeVar("Refused", bound=StructableError)
 MANY = ["calls of many", "calls of many in a transaction", "jobs"]
 WAYS = ["calls", "calls of a transaction", *MANY]

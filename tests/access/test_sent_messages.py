@@ -9,15 +9,7 @@ from functools import partial
 
 import pytest
 
-from structable.access import (
-    AsyncTable,
-    Batching,
-    Cache,
-    FunctionTable,
-    open_table,
-    send_to,
-    send_update_to,
-)
+from structable.access import AsyncTable, Batching, Cache, FunctionTable, open_table, send_to, send_update_to
 from structable.spi import RecordNotFoundError, UnsupportedOperationError, UpdateMessage, Value
 
 from .support.fake_clock import idle, run

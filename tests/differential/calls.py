@@ -13,8 +13,6 @@ from structable.spi import Field, FieldType, Filter, Range, TableSpecification, 
 
 from .values import Fresh, fitting, hostile
 
-__all__ = ["Call", "random_call", "random_rows", "random_specification"]
-
 _HOSTILITY = 0.12
 
 

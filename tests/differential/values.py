@@ -15,8 +15,6 @@ import numpy as np
 
 from structable.spi import Field, FieldType
 
-__all__ = ["Fresh", "fitting", "hostile"]
-
 
 class Color(enum.StrEnum):
     """Strings whose `repr` is another text."""

@@ -10,13 +10,9 @@ from contextlib import closing, suppress
 import pytest
 
 from structable.backends.hbase.thrift import connection as connection_module
-from structable.backends.hbase.thrift.errors import (
-    ConnectionLostError,
-)
+from structable.backends.hbase.thrift.errors import ConnectionLostError
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.backends.hbase.thrift.requests import (
-    compare_and_put,
-)
+from structable.backends.hbase.thrift.requests import compare_and_put
 from structable.spi import StorageUnavailableError
 from tests.hbase.support.fake_gateway import FakeGateway, FakeTables
 from tests.hbase.support.gateway_calls import COLUMN, ROW, connect, counting, fill, once

@@ -7,14 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from structable.backends.hbase.thrift.errors import (
-    ConnectionLostError,
-    TableMissingError,
-)
+from structable.backends.hbase.thrift.errors import ConnectionLostError, TableMissingError
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.backends.hbase.thrift.requests import (
-    list_tables,
-)
+from structable.backends.hbase.thrift.requests import list_tables
 from structable.backends.hbase.thrift.scanner import CellScan
 from tests.hbase.support.fake_gateway import FakeGateway, FakeTables
 from tests.hbase.support.gateway_calls import COLUMN, connect, fill, keys_of, once

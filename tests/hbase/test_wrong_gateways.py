@@ -20,11 +20,7 @@ from structable.backends.hbase.thrift.errors import (
     unavailable,
 )
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.backends.hbase.thrift.requests import (
-    get_row,
-    list_tables,
-    put_rows,
-)
+from structable.backends.hbase.thrift.requests import get_row, list_tables, put_rows
 from structable.spi import StorageUnavailableError
 from tests.hbase.support.fake_gateway import FakeGateway
 from tests.hbase.support.gateway_calls import COLUMN, ROW, connect, counting

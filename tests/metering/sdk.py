@@ -9,8 +9,6 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
 
-__all__ = ["Metrics", "measured"]
-
 
 class Metrics:
     """What an SDK collects of the library."""

@@ -12,8 +12,6 @@ from structable.backends.memory.versions import VersionedMap
 from structable.backends.ordered import BulkApplication, BulkCommit, OrderedStorage, WriteSet
 from structable.backends.ordered.engine import entry_pairs
 
-__all__ = ["Crash", "CrashingEngine", "UnorderedEngine", "recovered"]
-
 _RESERVED = b"\0\0\0\0\xf0"
 
 

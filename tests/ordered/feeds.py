@@ -7,8 +7,6 @@ from structable.backends.memory.versions import VersionedMap
 from structable.backends.ordered import OrderedStorage
 from structable.spi import Change, Field, TableSpecification
 
-__all__ = ["FIELDS", "brief", "made", "spec"]
-
 FIELDS = [Field.int("id"), Field.string("text"), Field.int("n")]
 
 

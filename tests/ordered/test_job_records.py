@@ -11,14 +11,7 @@ from structable.backends.memory.versions import VersionedMap
 from structable.backends.ordered import OrderedStorage, WriteSet
 from structable.backends.ordered.schema.catalog import schema_key
 from structable.backends.ordered.schema.job_records import job_key
-from structable.spi import (
-    DataCorruptionError,
-    Field,
-    Storage,
-    TableSpecification,
-    TransactionClosedError,
-    WriteJob,
-)
+from structable.spi import DataCorruptionError, Field, Storage, TableSpecification, TransactionClosedError, WriteJob
 from structable.spi.arrow import rows_to_batches
 
 ITEMS = TableSpecification("items", [Field.long("id"), Field.long("n")], ["id"])

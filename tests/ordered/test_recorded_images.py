@@ -10,14 +10,7 @@ import pytest
 from structable.backends.memory.engine import MemoryEngine
 from structable.backends.memory.versions import VersionedMap
 from structable.backends.ordered import OrderedStorage
-from structable.spi import (
-    Field,
-    FieldSizeLimitError,
-    Range,
-    Storage,
-    TableSpecification,
-    UnsupportedOperationError,
-)
+from structable.spi import Field, FieldSizeLimitError, Range, Storage, TableSpecification, UnsupportedOperationError
 from structable.spi.authors import MAX_ROW_SIZE, lowered_limit
 
 from .recorded import Recorded, commits, last_commit

@@ -3,14 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from structable.spi import (
-    Field,
-    Isolation,
-    Storage,
-    TableSpecification,
-    TransactionConflictError,
-    connect,
-)
+from structable.spi import Field, Isolation, Storage, TableSpecification, TransactionConflictError, connect
 
 
 def doctors(name: str) -> TableSpecification:

@@ -11,15 +11,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from structable.spi import (
-    ChangesLostError,
-    FeedPosition,
-    Field,
-    Storage,
-    TableSpecification,
-    connect,
-    read_split,
-)
+from structable.spi import ChangesLostError, FeedPosition, Field, Storage, TableSpecification, connect, read_split
 
 from .support.shared import Schema
 

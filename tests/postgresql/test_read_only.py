@@ -9,11 +9,7 @@ import pytest
 
 from structable.backends.postgresql.driver.statement import command
 from structable.backends.postgresql.storage import PostgreSQLStorage
-from structable.spi import (
-    Storage,
-    StoreNotFoundError,
-    connect,
-)
+from structable.spi import Storage, StoreNotFoundError, connect
 from tests.servers.read_only import fill, read_everything
 
 from .support.fixtures import StartServer

@@ -10,8 +10,6 @@ from typing import NoReturn
 
 import pytest
 
-__all__ = ["NoServerError", "containers_run", "unavailable"]
-
 
 class NoServerError(Exception):
     """There is no server; the message says how to get one."""

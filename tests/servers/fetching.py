@@ -11,8 +11,6 @@ from pathlib import Path
 
 from .processes import ServerFailedError
 
-__all__ = ["cache", "fetch", "filled_once"]
-
 _TIMEOUT = 900  # seconds for 400 MB and a slow registry
 
 

@@ -22,8 +22,6 @@ from typing import Self, TypeVar
 
 from .processes import ServerFailedError
 
-__all__ = ["HeldServer", "joined_or_created", "run_in_foreground"]
-
 _ROOT = Path(__file__).parent.parent.parent
 
 

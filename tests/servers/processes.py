@@ -12,16 +12,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-__all__ = [
-    "HOST",
-    "ServerFailedError",
-    "children",
-    "end_and_wait",
-    "free_port",
-    "kill_when_reached",
-    "wait_for_end",
-]
-
 HOST = "127.0.0.1"
 
 _TIMEOUT = 60  # seconds that a killed process gets to end

@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 from .processes import HOST
 
-__all__ = ["ForwardingProxy", "Link"]
-
 _TIMEOUT = 60
 
 

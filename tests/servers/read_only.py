@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from structable.spi import Field, Isolation, Range, Storage, TableSpecification, col, connect, read_split
 
-__all__ = ["TABLE", "fill", "read_everything"]
-
 TABLE = TableSpecification("t", [Field.int("k"), Field.long("n"), Field.string("s")], ["k"], ["s"])
 
 

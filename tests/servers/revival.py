@@ -10,8 +10,6 @@ from typing import Protocol
 
 from .processes import ServerFailedError
 
-__all__ = ["Revivable", "ServerDiedError", "require_alive", "require_reachable"]
-
 
 class ServerDiedError(AssertionError):
     """The server that tests share was found dead. The message ends with the server's log."""

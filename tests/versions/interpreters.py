@@ -11,8 +11,6 @@ from pathlib import Path
 from tests.page_code import ROOT
 from tests.servers.fetching import cache, fetch, filled_once
 
-__all__ = ["installed_structable", "interpreter"]
-
 _PLACE = "org/bytedeco/cpython/linux-x86_64"
 _EXTRAS = "access,cli,conformance,datasets,hbase,postgresql"
 _PINS = ROOT / "constraints.txt"

@@ -5,8 +5,6 @@ Each is what a registry offers: Maven's artifacts of PostgreSQL, HBase and CPyth
 
 from __future__ import annotations
 
-__all__ = ["HBASE", "PANDAS", "POSTGRESQL", "PYSPARK", "PYTHON"]
-
 POSTGRESQL = {"14": "14.24.0", "16": "16.15.0", "17": "17.11.0", "18": "18.6.0"}
 HBASE = {"2.4": "2.4.17", "2.5": "2.5.8"}
 PYSPARK = {"4.1": "4.1.4", "4.2": "4.2.1"}

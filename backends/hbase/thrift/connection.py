@@ -24,8 +24,6 @@ from .messages import Replies, encode
 from .requests import ThriftCall
 from .transport import Wire
 
-__all__ = ["GatewayConnection", "Wiring"]
-
 _OUTSTANDING = 100
 _SENT_TOGETHER = 1 << 16  # bytes
 IDLE_LIMIT = 25.0

@@ -19,24 +19,6 @@ import re
 
 from structable.spi import StorageUnavailableError, StructableError
 
-__all__ = [
-    "AccessDeniedError",
-    "ConnectionLostError",
-    "MixedUpError",
-    "RequestTooLargeError",
-    "ServerError",
-    "TableDisabledError",
-    "TableExistsError",
-    "TableMissingError",
-    "WrongServiceError",
-    "closed_reason",
-    "garbage_reason",
-    "is_refusal",
-    "server_error",
-    "silent_reason",
-    "unavailable",
-]
-
 FRAME_SETTING = "hbase.regionserver.thrift.framed.max_frame_size_in_mb"
 _LENGTH = 400
 

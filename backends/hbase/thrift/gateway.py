@@ -14,8 +14,6 @@ from .requests import FoundRow, ThriftCall
 from .retry import RetryPolicy
 from .scanner import FIRST_ROWS, CellScan, FirstPage, first_pages, pages
 
-__all__ = ["Gateway"]
-
 Result = TypeVar("Result")
 
 FRAME_LIMIT = 2_000_000

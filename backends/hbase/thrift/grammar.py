@@ -8,8 +8,6 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType
 
-__all__ = ["import_happybase"]
-
 
 def import_happybase() -> None:
     """Import happybase, which makes the module `Hbase_thrift`."""

@@ -21,20 +21,6 @@ from thriftpy2.transport.memory import TCyMemoryBuffer
 
 from .errors import MixedUpError, server_error
 
-__all__ = [
-    "ByteSource",
-    "Replies",
-    "cells",
-    "deleting",
-    "descriptor",
-    "encode",
-    "found_rows",
-    "one_put",
-    "putting",
-    "putting_column",
-    "scan_of",
-]
-
 _READ_AHEAD = 1 << 16  # bytes
 _UNKNOWN_METHOD = 1
 _NAMES = {"io": "IOError", "ia": "IllegalArgument", "exist": "AlreadyExists"}

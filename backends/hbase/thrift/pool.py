@@ -12,8 +12,6 @@ from structable.backends.base.pool import ConnectionPool
 from .connection import GatewayConnection
 from .errors import ConnectionLostError, format_address
 
-__all__ = ["GatewayPool"]
-
 _FIRST_AVOIDANCE = 1.0
 _LONGEST_AVOIDANCE = 30.0
 _PROBE = 5.0

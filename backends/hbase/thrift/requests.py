@@ -8,32 +8,6 @@ from typing import Any, Generic, TypeVar
 
 from .messages import cells, deleting, descriptor, found_rows, one_put, putting, putting_column, scan_of
 
-__all__ = [
-    "ROWS_AT_ONCE",
-    "Cell",
-    "Cells",
-    "Family",
-    "FoundRow",
-    "Region",
-    "ThriftCall",
-    "compare_and_put",
-    "create_table",
-    "delete_columns",
-    "delete_row",
-    "delete_table",
-    "disable_table",
-    "get_row",
-    "get_rows",
-    "increment",
-    "is_enabled",
-    "list_tables",
-    "put_column",
-    "put_rows",
-    "put_then_delete",
-    "regions",
-    "split_rows",
-]
-
 ROWS_AT_ONCE = 500
 """The maximum number of rows of one call: more would gain nothing, and the gateway holds all of them in memory."""
 _CALL_BYTES = 1 << 20

@@ -9,8 +9,6 @@ import time
 from .errors import ConnectionLostError, ServerError
 from .pool import GatewayPool
 
-__all__ = ["RetryPolicy", "pause"]
-
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 _LONG = 5.0

@@ -17,8 +17,6 @@ from .pool import GatewayPool
 from .requests import FoundRow, ThriftCall, close_scanner, next_rows, open_scanner
 from .retry import RetryPolicy
 
-__all__ = ["FIRST_ROWS", "CellScan", "FirstPage", "first_pages", "pages"]
-
 FIRST_ROWS = 100
 _GROWTH = 4
 _PAGE_BYTES = 1 << 20

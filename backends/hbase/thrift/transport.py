@@ -13,8 +13,6 @@ from collections.abc import Sequence
 
 from structable.backends.base.traffic import Tally
 
-__all__ = ["Wire"]
-
 _BLOCK = 1 << 16
 _KEPT = 64
 _LENGTH = struct.Struct("!i")

@@ -44,8 +44,6 @@ from .status import ABORTED, PENDING, Status
 from .visibility import Visibility
 from .written_rows import decode_rows, encode_rows
 
-__all__ = ["BulkCommitter", "bulk_intents", "bulk_versions"]
-
 _ROWS_AT_ONCE = 1_000
 _CONNECTIONS = 3
 _LOCK = bytes([LOCK])

@@ -22,8 +22,6 @@ from .session import ProcessSession
 from .status import PENDING, Status
 from .written_rows import encode_rows
 
-__all__ = ["Committer"]
-
 _INLINE_BYTES = 2_048
 """Limit of written rows kept in the status cell itself."""
 _LISTED_BYTES = 512 << 10

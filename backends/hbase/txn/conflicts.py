@@ -15,21 +15,8 @@ from structable.spi import TransactionConflictError
 
 from .context import PrefixContext
 from .intent_set import IntentSet
-from .intents import (
-    LOCK,
-    STEPS,
-    RowId,
-    base_of,
-    changed_since,
-    fold,
-    intent_of,
-    intents_of,
-    read_rows,
-    steps_of,
-)
+from .intents import LOCK, STEPS, RowId, base_of, changed_since, fold, intent_of, intents_of, read_rows, steps_of
 from .status import ABORTED, COMMITTED, PENDING
-
-__all__ = ["Conflicts"]
 
 _LONGEST_WAIT = 0.05
 """Seconds that a younger transaction waits for an older one."""

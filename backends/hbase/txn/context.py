@@ -10,8 +10,6 @@ from structable.backends.ordered.engine import Fits, MergeFunction
 
 from .status_table import StatusTable
 
-__all__ = ["PrefixContext", "ProtocolSettings"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProtocolSettings:

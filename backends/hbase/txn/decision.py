@@ -19,8 +19,6 @@ from .prewrite import PendingCommit, draw_timestamp
 from .session import ProcessSession
 from .status import ABORTED, COMMITTED
 
-__all__ = ["Decision"]
-
 
 class Decision:
     """The last step of a commit whose outcome other processes can see."""

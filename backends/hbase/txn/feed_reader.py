@@ -21,14 +21,7 @@ from structable.backends.hbase.layout import (
 from structable.backends.hbase.thrift.errors import TableMissingError
 from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, FoundRow, delete_columns
 from structable.backends.hbase.thrift.scanner import CellScan
-from structable.backends.ordered.engine import (
-    FeedEntry,
-    Pair,
-    entries_begin,
-    entry_key,
-    entry_of,
-    successor,
-)
+from structable.backends.ordered.engine import FeedEntry, Pair, entries_begin, entry_key, entry_of, successor
 
 from .context import PrefixContext
 from .gate import Gate
@@ -36,8 +29,6 @@ from .reader import CommittedReader, space_missing
 from .session import read_clock
 from .status import COMMITTED, PENDING, Status
 from .visibility import Pushes
-
-__all__ = ["FeedReader", "Gated"]
 
 _LANE_ROWS, _KEYS = 100, 1_000
 _FIRST_ROWS = 16

@@ -23,8 +23,6 @@ from .intent_set import IntentSet
 from .session import ProcessSession
 from .status import COMMITTED, Status
 
-__all__ = ["EndedTransaction", "Finaliser"]
-
 _BATCH = 32
 _MOST_WAITING = 512
 MOST_UNMARKED = 200

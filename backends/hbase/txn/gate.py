@@ -40,8 +40,6 @@ from .intents import write_intent
 from .status import COMMITTED, Status
 from .written_rows import GateKinds
 
-__all__ = ["Appends", "Gate", "gate_kinds"]
-
 Appends: TypeAlias = Mapping[bytes, Mapping[int, bytes]]
 """Space of a feed to the values of the entries that a transaction appends, by their numbers in it."""
 

@@ -21,8 +21,6 @@ from .intents import LOCK, STEPS, RowState
 from .status import COMMITTED, Status
 from .visibility import Visibility
 
-__all__ = ["EndedIntents", "IntentCells", "IntentResolution"]
-
 IntentCells = Mapping[bytes, Mapping[bytes, bytes]]
 """Space to row to intent."""
 

@@ -14,8 +14,6 @@ from structable.backends.ordered.schema.catalog import CATALOG_SPACE
 from .gate import Appends
 from .intents import steps_intent, write_intent
 
-__all__ = ["IntentSet", "SpaceIntents"]
-
 
 @dataclass(slots=True)
 class SpaceIntents:

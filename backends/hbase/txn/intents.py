@@ -24,27 +24,6 @@ from structable.backends.hbase.thrift.requests import ROWS_AT_ONCE, Cells, Thrif
 from structable.backends.ordered.engine import BlindStep, Increment, MergeFunction, Operand
 from structable.spi import DataCorruptionError
 
-__all__ = [
-    "LOCK",
-    "PUT",
-    "STEPS",
-    "TOMBSTONE",
-    "RowId",
-    "RowState",
-    "base_of",
-    "changed_since",
-    "fold",
-    "fold_stepwise",
-    "intent_cells",
-    "intent_of",
-    "intents_of",
-    "read_rows",
-    "row_calls",
-    "steps_intent",
-    "steps_of",
-    "write_intent",
-]
-
 PUT, TOMBSTONE, MERGED, ABSORBED, INCREMENT, OPERAND, LOCK = b"PDMBIAL"
 """The first byte of a version or an intent.
 

@@ -46,8 +46,6 @@ from .schema_lease import wait_out_leases
 from .session import ProcessSession
 from .status import ABORTED, PENDING, Status
 
-__all__ = ["PendingCommit", "Prewrite", "ReadBack", "RecordUnknownError", "draw_timestamp"]
-
 _CALLS_AT_ONCE = 40
 _ROWS_PER_RENEWAL = 10_000
 

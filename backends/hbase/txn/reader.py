@@ -16,8 +16,6 @@ from .context import PrefixContext
 from .intents import PUT, base_of
 from .visibility import Visibility
 
-__all__ = ["CommittedReader", "FirstPairs", "space_missing", "table_dropped"]
-
 _PAGE_ROWS = 2_000
 
 FirstPairs: TypeAlias = tuple[list[Pair], tuple[bytes, bytes] | None]

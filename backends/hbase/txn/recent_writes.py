@@ -28,8 +28,6 @@ from structable.spi import DataCorruptionError
 from .intent_set import IntentSet
 from .intents import RowId
 
-__all__ = ["Digest", "RecentWrites", "Rows", "read_lists"]
-
 _MOST_ROWS = 4_096
 """Limit of rows for a transaction that lists them; a larger one lists their spaces."""
 _MOST_ENDED = 16

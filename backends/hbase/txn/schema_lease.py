@@ -12,8 +12,6 @@ import time
 
 from .session import now
 
-__all__ = ["SchemaLeases", "wait_out_leases"]
-
 LEASE_SECONDS = 0.05
 """The length of a lease, a part of the protocol: it must be the same in all processes."""
 

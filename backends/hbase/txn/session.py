@@ -35,8 +35,6 @@ from structable.spi import StorageUnavailableError, TransactionConflictError
 
 from .recent_writes import RecentWrites
 
-__all__ = ["CLOSED", "DEAD", "ProcessSession", "now", "read_clock", "refuse_older_sessions", "require_no_older"]
-
 DEAD = b"dead"
 CLOSED = b"closed"
 _SEQUENCE_BYTES = TXID_BYTES - SESSION_BYTES - LANE_BYTES

@@ -22,8 +22,6 @@ from .reader import CommittedReader, FirstPairs
 from .session import ProcessSession
 from .snapshot import HBaseSnapshot
 
-__all__ = ["NoSession", "SessionlessSnapshot", "publish_removed", "removed_point"]
-
 
 def removed_point(gateway: Gateway, layout: Layout) -> int:
     """Return the timestamp before which snapshots may have lost versions."""

@@ -11,8 +11,6 @@ from .feed_reader import FeedReader, Gated
 from .reader import CommittedReader, FirstPairs
 from .session import ProcessSession
 
-__all__ = ["HBaseSnapshot"]
-
 _FIRST_ROWS = 100
 _ROWS_TOGETHER = 1_000
 _INTERVALS_TOGETHER = 100

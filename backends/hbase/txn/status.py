@@ -8,8 +8,6 @@ from functools import cached_property
 
 from structable.spi import DataCorruptionError
 
-__all__ = ["ABORTED", "COMMITTED", "PENDING", "Status", "StatusHead"]
-
 PENDING, COMMITTED, ABORTED = "P", "C", "A"
 
 _HEAD = struct.Struct(">cBQQQI")

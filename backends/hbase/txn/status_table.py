@@ -26,8 +26,6 @@ from structable.spi import StorageUnavailableError
 from .status import ABORTED, PENDING, Status, StatusHead
 from .written_rows import TransactionWrites, decode_rows
 
-__all__ = ["StatusTable"]
-
 _MOST_KNOWN = 10_000
 _AT_ONCE = 500
 _MARKED_BYTES = 32 << 10

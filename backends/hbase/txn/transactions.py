@@ -26,8 +26,6 @@ from .snapshot import HBaseSnapshot
 from .status_table import StatusTable
 from .visibility import Visibility
 
-__all__ = ["Transactions"]
-
 _LONGEST_KNOWN = 5.0
 """Seconds that a decided, unfinalised status is cached at most."""
 

@@ -23,8 +23,6 @@ from .intents import write_intent
 from .session import read_clock
 from .sessionless import publish_removed
 
-__all__ = ["UncheckedWrites", "safe_point"]
-
 
 def safe_point(gateway: Gateway, layout: Layout) -> int:
     """Return the timestamp that no snapshot of any process is older than."""

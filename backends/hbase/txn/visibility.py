@@ -17,8 +17,6 @@ from .context import PrefixContext
 from .intents import LOCK, RowState, base_of, fold, fold_stepwise, intents_of
 from .status import ABORTED, COMMITTED, Status
 
-__all__ = ["Pushes", "Visibility"]
-
 _PUSH_DELAY = (0.002, 0.008)
 """Seconds that a reader waits before it pushes transactions to later timestamps: most have committed by then."""
 

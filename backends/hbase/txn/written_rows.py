@@ -9,8 +9,6 @@ from typing import NamedTuple, TypeAlias
 from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi import DataCorruptionError
 
-__all__ = ["GateKinds", "TransactionWrites", "WrittenRows", "decode_rows", "encode_rows"]
-
 _GATED = b"E"[0]
 """The kind of a row that records where in the gate of a feed a transaction put its entries."""
 

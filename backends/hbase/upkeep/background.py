@@ -16,8 +16,6 @@ from structable.spi import StructableError
 
 from .janitor import Janitor
 
-__all__ = ["UpkeepThreads"]
-
 _HEARTBEATS = 6
 """The number of heartbeats in the time after which a session may be declared dead."""
 

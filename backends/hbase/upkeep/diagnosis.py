@@ -19,8 +19,6 @@ from structable.spi import Finding, FindingLevel
 from .janitor import Janitor
 from .rounds import RoundReport
 
-__all__ = ["Diagnosis"]
-
 _LONG_LAG = 100_000
 """The number of commits by which the safe point may be behind the clock without a finding."""
 _SLACK = 5.0

@@ -54,8 +54,6 @@ from structable.spi import DataCorruptionError, InvalidFieldError
 
 from .rounds import LastSeen, RoundReport, RoundWork
 
-__all__ = ["Janitor"]
-
 _RECORDS_AT_ONCE = 50
 _CALLS_AT_ONCE = 50
 

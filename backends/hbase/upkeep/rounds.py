@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 from structable.backends.hbase.txn.status import Status
 
-__all__ = ["LastSeen", "RoundReport", "RoundWork"]
-
 
 class LastSeen:
     """The last known content of other processes' cells, and how long it has been unchanged by this process's clock."""

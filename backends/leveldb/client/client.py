@@ -21,8 +21,6 @@ from .pool import OwnerConnection
 from .requests import OwnerRequests
 from .snapshot import RemoteSnapshot
 
-__all__ = ["Client", "connect_to_owner"]
-
 
 def connect_to_owner(
     folder: DatabaseFolder, failover: Callable[[Route], Route], seconds: float, tallies: Tallies

@@ -20,8 +20,6 @@ from structable.backends.leveldb.protocol.error_codec import unpack_error
 from structable.backends.ordered.engine import EngineSnapshot
 from structable.spi import StorageUnavailableError, TransactionConflictError
 
-__all__ = ["OwnerConnection", "OwnerConnections", "SnapshotRef", "refuse"]
-
 _KEPT = 4
 _IDLE_SECONDS = 1.0
 

@@ -14,8 +14,6 @@ from structable.spi import StorageUnavailableError, TransactionConflictError
 
 from .pool import OwnerConnection, OwnerConnections, refuse
 
-__all__ = ["OwnerRequests"]
-
 _EAGER_SECONDS = 5.0
 
 

@@ -13,8 +13,6 @@ from structable.spi import StructableError, TransactionClosedError, TransactionC
 from .pool import OwnerConnection, SnapshotRef
 from .requests import OwnerRequests
 
-__all__ = ["RemoteSnapshot"]
-
 _REQUEST_BYTES = 1 << 16
 _OPEN_REQUESTS = 2
 _MOST_PAIRS = 1 << 40

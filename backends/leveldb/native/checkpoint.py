@@ -13,8 +13,6 @@ from .database import COMPRESSION
 from .manifest import parsed_manifest
 from .recovery import UNSYNCED
 
-__all__ = ["copy_checkpoint", "link_copy"]
-
 _ATTEMPTS = 50
 _NO_LINKS = (errno.EPERM, errno.EACCES, errno.EXDEV, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS)
 """Errors of file systems without hard links, across file systems, and for files of other users."""

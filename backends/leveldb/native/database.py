@@ -21,23 +21,6 @@ from .forked import can_compact, note_closed, note_opened
 from .gaps import Gaps
 from .native_guard import native_call, native_upkeep, wait_for_native_calls
 
-__all__ = [
-    "CLOSED",
-    "COMPRESSION",
-    "DEFAULT_COMPRESSION",
-    "Database",
-    "DatabaseLockedError",
-    "DatabaseOptions",
-    "KeyChanges",
-    "RawIterator",
-    "RawSnapshot",
-    "Readers",
-    "WriteFailedError",
-    "record_compression",
-    "recorded_compression",
-    "scan_pairs",
-]
-
 KeyChanges = Mapping[bytes, bytes | None]
 
 SLOW_SEEK = 20e-6

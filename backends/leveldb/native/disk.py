@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["cut", "probe_disk", "replace_durably", "sync_folder"]
-
 _PROBE = 256 << 10
 
 

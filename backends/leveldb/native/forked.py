@@ -17,8 +17,6 @@ from typing import NoReturn
 
 import plyvel
 
-__all__ = ["can_compact", "can_own", "note_closed", "note_opened"]
-
 _PROBE_SECONDS = 10
 _COMPACTED = b"1"
 

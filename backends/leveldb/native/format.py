@@ -10,16 +10,6 @@ from structable.spi import DataCorruptionError, StorageUnavailableError
 
 from .database import FIRST_KEY, LAST_KEY, Database, WriteFailedError
 
-__all__ = [
-    "EPOCH_KEY",
-    "FORMAT_KEY",
-    "FORMAT_VERSION",
-    "format_number",
-    "format_record",
-    "format_with",
-    "prepare",
-]
-
 FORMAT_VERSION = 3
 EPOCH_KEY = FIRST_KEY + b"\x02epoch"
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 
-__all__ = ["Gaps"]
-
 _MOST = 1_000
 
 

@@ -12,19 +12,6 @@ from pathlib import Path
 
 from .disk import cut, sync_folder
 
-__all__ = [
-    "begins_intact_record",
-    "first_tear",
-    "log_files",
-    "operations",
-    "read_number",
-    "read_text",
-    "records",
-    "roll_back",
-    "sequence",
-    "sync_logs",
-]
-
 _BLOCK = 32768
 _HEADER = 7
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4

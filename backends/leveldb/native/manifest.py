@@ -10,8 +10,6 @@ from structable.spi import DataCorruptionError
 
 from .logs import read_number, read_text, records
 
-__all__ = ["ManifestState", "TableFile", "manifest_state", "parsed_manifest", "read_manifest"]
-
 _COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_POINTER = range(1, 6)
 _DELETED_FILE, _NEW_FILE, _PREVIOUS_LOG = 6, 7, 9
 _SEQUENCE_BYTES = 8

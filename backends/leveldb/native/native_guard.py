@@ -25,8 +25,6 @@ from typing import ParamSpec, TypeVar
 
 from structable.backends.base.uninterrupted import uninterrupted
 
-__all__ = ["native_call", "native_upkeep", "wait_for_native_calls"]
-
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 

@@ -9,8 +9,6 @@ from structable.spi import StorageUnavailableError
 from .database import CLOSED, PLYVEL_ERRORS, Database, RawSnapshot, translated
 from .native_guard import native_call, wait_for_native_calls
 
-__all__ = ["READERS_LEAVE", "ReadSwitch"]
-
 READERS_LEAVE = 30.0
 """Seconds to wait for threads to return from LevelDB."""
 

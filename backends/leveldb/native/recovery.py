@@ -17,8 +17,6 @@ from .disk import cut, replace_durably, sync_folder
 from .logs import begins_intact_record, first_tear, log_files, records, sequence
 from .manifest import manifest_state
 
-__all__ = ["UNSYNCED", "all_synced", "note_unsynced", "repair_after_crash"]
-
 UNSYNCED = "unsynced"
 
 

@@ -15,8 +15,6 @@ from .database_handle import DatabaseHandle
 from .history import CommitHistory
 from .snapshot import LocalSnapshot
 
-__all__ = ["apply_bulk"]
-
 _log = logging.getLogger("structable.leveldb")
 
 

@@ -14,8 +14,6 @@ from structable.backends.ordered.engine import WriteSet
 
 from .store import LocalStore
 
-__all__ = ["drop_markers", "has_committed", "marker_key", "marker_value", "sweep_markers"]
-
 _PREFIX = FIRST_KEY + b"\x03"
 _END = FIRST_KEY + b"\x04"
 _VALUE = struct.Struct("<QQ")

@@ -14,8 +14,6 @@ from structable.backends.leveldb.route import VERSION_KEY
 from structable.backends.ordered.engine import BlindStep, Operand, ReadSet, WriteSet
 from structable.spi import TransactionConflictError
 
-__all__ = ["BulkNode", "CommitNode", "Summary", "check_conflicts", "node_of"]
-
 _NOTHING: frozenset[bytes] = frozenset()
 _SORT_IN_PLACE_FROM = 1 << 16
 

@@ -14,8 +14,6 @@ from structable.backends.leveldb.native.database import FIRST_KEY, Database, Key
 from structable.backends.leveldb.route import VERSION_KEY, pack_stamp, unpack_stamp
 from structable.backends.ordered.engine import BulkChunk, entry_pairs
 
-__all__ = ["BulkVersion", "CommitVersions"]
-
 _RESERVED = FIRST_KEY + b"\x05"
 _RESERVED_END = FIRST_KEY + b"\x06"
 

@@ -23,8 +23,6 @@ from structable.spi import CommitOutcomeUnknownError
 
 from .commit_nodes import CommitNode
 
-__all__ = ["CommitQueue", "Pending"]
-
 
 class Pending:
     """A commit in the queue, or, if `exclusive`, a thread that waits for `Committer.exclusive`."""

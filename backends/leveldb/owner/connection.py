@@ -22,8 +22,6 @@ from .history import SnapshotLostError
 from .service import ClientSession, Service
 from .snapshot import LocalSnapshot
 
-__all__ = ["ServedConnection"]
-
 _BODY = 1 + messages.REFERENCE.size
 _READS = frozenset({messages.READ, messages.READ_MANY, messages.SCAN})
 _FIRST_CHUNK = 32

@@ -35,8 +35,6 @@ from structable.spi import CommitOutcomeUnknownError, DataCorruptionError, Stora
 
 from .committer import CommitQueue
 
-__all__ = ["DatabaseHandle"]
-
 _HEAL_PAUSE = 0.2
 _log = logging.getLogger("structable.leveldb")
 

@@ -9,8 +9,6 @@ from structable.spi import TransactionConflictError
 
 from .commit_nodes import CommitNode
 
-__all__ = ["CommitHistory", "CommitNumbers", "SnapshotLostError"]
-
 _MOST_NUMBERED = 1 << 16
 """Limit of numbered commits and their keys together: some 15 MB."""
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from structable.backends.leveldb.folder import DatabaseFolder
 
-__all__ = ["ListeningSocket"]
-
 _LONGEST_PATH = 107
 _PRIVATE_PREFIX = "structable-"
 _BACKLOG = 128

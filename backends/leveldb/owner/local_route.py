@@ -12,8 +12,6 @@ from structable.backends.ordered.engine import BulkCommit, EngineSnapshot, Write
 from .commit_markers import has_committed
 from .store import LocalStore
 
-__all__ = ["LocalRoute"]
-
 
 class LocalRoute(Route):
     """Calls the store directly; checkpoints go into the folder."""

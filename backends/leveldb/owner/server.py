@@ -21,8 +21,6 @@ from .listener import ListeningSocket
 from .service import Service
 from .store import LocalStore
 
-__all__ = ["Server"]
-
 _PULSE = 0.5
 _RESERVED_DESCRIPTORS = 32
 _ACCEPT_PAUSE = 0.05

@@ -12,8 +12,6 @@ from .snapshot import LocalSnapshot
 from .store import LocalStore
 from .turns import ClientPace
 
-__all__ = ["ClientSession", "Service"]
-
 _log = logging.getLogger("structable.leveldb")
 
 

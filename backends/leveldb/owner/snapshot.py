@@ -22,8 +22,6 @@ from structable.spi import StorageUnavailableError, TransactionClosedError
 from .commit_nodes import CommitNode, Summary
 from .history import SnapshotLostError
 
-__all__ = ["LocalSnapshot", "PinnedSnapshot"]
-
 
 class LocalSnapshot(EngineSnapshot):
     """A LevelDB snapshot, its schema epoch, and the newest commit certainly in it; None if no commit will follow."""

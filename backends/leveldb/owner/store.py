@@ -38,8 +38,6 @@ from .history import CommitHistory
 from .snapshot import LocalSnapshot, PinnedSnapshot
 from .turns import Turns
 
-__all__ = ["LocalStore"]
-
 
 class LocalStore:
     """A LevelDB database with snapshots and optimistic transactions."""

@@ -13,8 +13,6 @@ import time
 from collections.abc import Sized
 from time import perf_counter
 
-__all__ = ["ClientPace", "Turns"]
-
 _SHARE = 0.55
 """The number of its own transactions by which a client falls behind with each transaction of the owner."""
 _LARGEST = 16

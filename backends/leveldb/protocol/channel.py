@@ -21,8 +21,6 @@ from structable.spi import UnsupportedOperationError
 
 from .messages import ENDING, KEEP_ALIVE
 
-__all__ = ["Channel", "PeerLostError", "TimedOutError"]
-
 Result = TypeVar("Result")
 
 _LENGTH = struct.Struct("<I")

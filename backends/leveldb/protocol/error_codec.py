@@ -9,8 +9,6 @@ from structable import spi
 from structable.spi import StructableError
 from structable.spi.authors import own_class
 
-__all__ = ["pack_error", "unpack_error"]
-
 _CLASSES: dict[str, type[StructableError]] = {
     name: found
     for name in spi.__all__

@@ -19,17 +19,6 @@ from itertools import chain
 
 from structable.backends.ordered.engine import SPACE_BYTES, BlindStep, Increment, Operand, ReadSet, WriteSet
 
-__all__ = [
-    "pack_changes",
-    "pack_map",
-    "pack_pairs",
-    "pack_texts",
-    "unpack_changes",
-    "unpack_map",
-    "unpack_present",
-    "unpack_texts",
-]
-
 VERSION = 9
 
 # Requests

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from structable.backends.leveldb.permissions import open_private
 
-__all__ = ["cells_of", "no_shared", "open_shared", "raise_cells", "raise_every_cell"]
-
 _FIRST, _SLOTS = 2, 64
 _BYTES = 8 * (_FIRST + _SLOTS)
 _WRAP = 1 << 64

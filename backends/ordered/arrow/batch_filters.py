@@ -29,8 +29,6 @@ from structable.spi.authors import (
 from .buffers import Array
 from .decoder import ArrowDecoder
 
-__all__ = ["BatchPredicate", "compile_batch_filter", "matching_batches"]
-
 BatchPredicate: TypeAlias = "Callable[[pa.RecordBatch], pa.BooleanArray]"
 _BatchCondition: TypeAlias = Callable[[Array], Array]
 

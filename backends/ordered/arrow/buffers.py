@@ -10,23 +10,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "Array",
-    "Integers",
-    "Numbers",
-    "bits",
-    "buffer_of",
-    "bytes_array",
-    "has_zero_bytes",
-    "joined",
-    "make_array",
-    "parts_of",
-    "replace_zeros",
-    "select",
-    "to_list",
-    "zero_bytes",
-]
-
 Array: TypeAlias = "pa.Array[Any]"
 Numbers: TypeAlias = npt.NDArray[Any]
 """Numbers or records of any dtype."""

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from .buffers import Array, Integers, Numbers, bytes_array, parts_of, select
 
-__all__ = ["BadElementError", "ByteColumn", "TooLargeError"]
-
 
 class TooLargeError(Exception):
     """The byte strings together exceed 2 GiB, the limit of an Arrow array."""

@@ -21,8 +21,6 @@ from structable.spi.arrow import arrow_schema, arrow_type
 from .buffers import Array, Integers, Numbers, bits, buffer_of, make_array, replace_zeros, select
 from .byte_columns import BadElementError, ByteColumn, TooLargeError
 
-__all__ = ["ArrowDecoder"]
-
 
 class ArrowDecoder:
     """Decodes raw rows of one table to record batches; safe to share between threads."""

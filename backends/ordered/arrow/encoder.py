@@ -32,8 +32,6 @@ from .buffers import (
     zero_bytes,
 )
 
-__all__ = ["ArrowEncoder"]
-
 _CHUNK_BYTES = 256 << 20
 
 

@@ -25,23 +25,6 @@ from typing import TypeAlias
 from structable.backends.ordered.engine import SPACE_BYTES
 from structable.spi import DataCorruptionError, RowKind
 
-__all__ = [
-    "HAS_NUMBER",
-    "KINDS",
-    "NUMBERS",
-    "NUMBER_BYTES",
-    "PACKED_BYTES",
-    "EncodedChange",
-    "begins_with_postimage",
-    "count_records",
-    "first_number",
-    "pack_change",
-    "pack_numbered",
-    "pack_records",
-    "pack_whole",
-    "unpack_records",
-]
-
 KINDS = (RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE)
 """The kinds of records, by number."""
 NUMBERS = {kind: number for number, kind in enumerate(KINDS)}

@@ -21,8 +21,6 @@ from structable.spi import Field, FieldType
 from .scalars import from_number, to_number, unusual, wrong_class
 from .source import GeneratedSource, Slot
 
-__all__ = ["add_key_checks", "add_key_decoder", "key_bias", "key_expression", "key_width", "shortest_form"]
-
 _TERMINATORS = {FieldType.STRING: 1, FieldType.BYTES: 2}
 
 

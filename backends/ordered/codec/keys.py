@@ -21,8 +21,6 @@ from .key_fields import add_key_checks, add_key_decoder, key_expression, key_wid
 from .row_layout import RowLayout
 from .source import GeneratedSource, corrupt
 
-__all__ = ["LONGEST_KEY", "ROW_KEY_START", "ROW_MARK", "EntryEncoder", "KeyCodec", "generate_entry_encoder"]
-
 EntryEncoder: TypeAlias = Callable[[bytes, bytes], bytes]
 """Raw row key and raw value to the row's raw entry."""
 

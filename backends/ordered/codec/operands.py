@@ -16,8 +16,6 @@ from .row_layout import RowLayout
 from .rows import Encoder, RowCodec, RowEncoders
 from .source import GeneratedSource, Slot
 
-__all__ = ["OperandCodec"]
-
 
 class OperandCodec:
     """The operands of one blind table, see `Merger.operand`; immutable, safe to share between threads.

@@ -13,8 +13,6 @@ from .row_layout import RowLayout
 from .scalars import decimal_checker, decimal_encoder, to_number, unusual, wrong_class
 from .source import GeneratedSource
 
-__all__ = ["add_field_encoder", "add_row_encoder"]
-
 _SINGLE = struct.Struct("<f")
 _JOINED = 4
 

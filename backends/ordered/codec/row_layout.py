@@ -20,8 +20,6 @@ from structable.spi import Field
 
 from .source import Slot
 
-__all__ = ["RowLayout"]
-
 _VERSION_BITS = 16
 
 

@@ -20,8 +20,6 @@ from .row_encoding import add_field_encoder
 from .row_layout import RowLayout
 from .source import GeneratedSource, Slot
 
-__all__ = ["RowPatch", "RowPatches"]
-
 
 class RowPatch(NamedTuple):
     """The change of a row by mappings that name certain fields.

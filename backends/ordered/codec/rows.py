@@ -19,8 +19,6 @@ from .row_layout import RowLayout
 from .scalars import decimal_decoder, from_number
 from .source import GeneratedSource, NewerLayoutError, corrupt
 
-__all__ = ["Encoder", "Projection", "RowCodec", "RowDecoder", "RowEncoders"]
-
 Encoder: TypeAlias = Callable[[Mapping[str, Value]], tuple[bytes, bytes] | None]
 """Converts a row to its raw key and raw value; None for rows that the encoder leaves to others."""
 

@@ -10,19 +10,6 @@ from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType
 from structable.spi.authors import EXACT, exact_context
 
-__all__ = [
-    "EPOCH",
-    "EPOCH_NTZ",
-    "EPOCH_ORDINAL",
-    "decimal_checker",
-    "decimal_decoder",
-    "decimal_encoder",
-    "from_number",
-    "to_number",
-    "unusual",
-    "wrong_class",
-]
-
 EPOCH = FIELD_TYPES[FieldType.TIMESTAMP].python(1970, 1, 1, tzinfo=dt.UTC)
 EPOCH_NTZ = EPOCH.replace(tzinfo=None)
 EPOCH_ORDINAL = dt.date(1970, 1, 1).toordinal()

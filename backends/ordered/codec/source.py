@@ -13,8 +13,6 @@ from structable.spi import DataCorruptionError, FieldType, Row
 
 from .scalars import EPOCH, EPOCH_NTZ
 
-__all__ = ["DECODE_FAILURES", "GeneratedSource", "NewerLayoutError", "Slot", "corrupt"]
-
 Slot: TypeAlias = tuple[str, str | None]
 """A `struct` format and the variable of its value; None for bytes that are skipped."""
 

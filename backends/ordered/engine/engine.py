@@ -15,8 +15,6 @@ from .runs import RunStore
 from .splits import SplitSource
 from .upkeep import Upkeep
 
-__all__ = ["Describe", "Engine", "Fits", "MergeFunction", "Upcalls"]
-
 Describe: TypeAlias = Callable[[bytes, bytes | None, bytes, Sequence[BlindStep]], tuple[bytes, bytes] | None]
 """`Upcalls.describe`."""
 MergeFunction: TypeAlias = Callable[[bytes | None, Sequence[BlindStep]], bytes]

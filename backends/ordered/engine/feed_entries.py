@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["FeedEntry", "entries_begin", "entry_key", "entry_of", "entry_pairs", "stamped"]
-
 _MARK = b"\x01"
 _NUMBER = 8
 _CHUNK = 4

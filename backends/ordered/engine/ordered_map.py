@@ -14,24 +14,6 @@ from structable.spi import DataCorruptionError, TransactionConflictError
 from .feed_entries import FeedEntry, entries_begin, entry_key, entry_of
 from .traits import EngineTraits
 
-__all__ = [
-    "SPACE_BYTES",
-    "BlindStep",
-    "BulkChunk",
-    "BulkCommit",
-    "EngineSnapshot",
-    "Increment",
-    "Operand",
-    "OrderedMap",
-    "Pair",
-    "ReadSet",
-    "SchemaChangedError",
-    "SpaceMissingError",
-    "WriteSet",
-    "renewed",
-    "successor",
-]
-
 Result = TypeVar("Result")
 
 _AMOUNT_BYTES = 20

@@ -10,8 +10,6 @@ from structable.spi import StorageUnavailableError
 
 from .ordered_map import Pair
 
-__all__ = ["RunLostError", "RunStore", "StagedRun"]
-
 
 class RunLostError(StorageUnavailableError):
     """The run does not exist: its job has ended, or its files were lost."""

@@ -11,17 +11,6 @@ from typing import NamedTuple
 from .ordered_map import EngineSnapshot, Pair
 from .traits import EngineTraits
 
-__all__ = [
-    "BATCH_BYTES",
-    "BATCH_ROWS",
-    "RawRows",
-    "SharedSplits",
-    "SplitPlan",
-    "SplitSource",
-    "rows_of_pairs",
-    "rows_of_values",
-]
-
 BATCH_ROWS = 8192
 """The rows of a batch. With fewer, calls into Arrow dominate; with more, rows no longer fit the processor's caches."""
 BATCH_BYTES = 16 * 1024 * 1024

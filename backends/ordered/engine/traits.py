@@ -5,8 +5,6 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["BulkApplication", "EngineTraits"]
-
 
 class BulkApplication(enum.Enum):
     """The way in which an engine applies a bulk commit."""

@@ -16,8 +16,6 @@ from structable.spi import CompactionProgress, Finding
 from .feed_entries import entries_begin
 from .ordered_map import OrderedMap, WriteSet, successor
 
-__all__ = ["SpaceTakenError", "Spaces", "Upkeep"]
-
 _DISCARDED_AT_ONCE = 1_000
 
 

@@ -20,8 +20,6 @@ from structable.spi.arrow import feed_schema
 from .parts import FeedPart, Stamped, net_records_of
 from .source import FeedSource
 
-__all__ = ["change_batches"]
-
 _BATCH_ROWS = 8192
 _BATCH_BYTES = 16 << 20
 _NAMES: Array = pa.array([kind.change_type for kind in KINDS])

@@ -21,8 +21,6 @@ from .retention import raise_floor, restart_feed, set_mark
 from .source import FeedSource, bound_feed
 from .splits import divide_changes
 
-__all__ = ["OrderedFeed"]
-
 Result = TypeVar("Result")
 
 

@@ -20,20 +20,6 @@ from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import DataCorruptionError, TransactionConflictError
 from structable.spi.authors import own_class
 
-__all__ = [
-    "Floor",
-    "floor_key",
-    "mark_interval",
-    "mark_key",
-    "mark_value",
-    "mark_version",
-    "marks_after",
-    "microseconds",
-    "moment",
-    "read_floor",
-    "recorded_floor",
-]
-
 _FLOOR = b"\x00"
 _MARK = b"\x02"
 _RECORD = struct.Struct(">QQQ")

@@ -22,8 +22,6 @@ from structable.spi import Change, Row
 from .floors import microseconds, moment
 from .source import FeedBound, FeedSource
 
-__all__ = ["FeedPart", "Stamped", "changes_of", "count_net_records", "net_records_of", "parts_of"]
-
 _PLACE = struct.Struct(">QII")
 _HEAD = struct.Struct(">2sQ")
 

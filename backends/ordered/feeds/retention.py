@@ -16,8 +16,6 @@ from structable.spi import TransactionConflictError
 from .floors import Floor, floor_key, mark_interval, mark_key, mark_value, mark_version, recorded_floor
 from .source import bound_feed
 
-__all__ = ["raise_floor", "restart_feed", "set_mark"]
-
 
 def set_mark(engine: Upkeep, binding: TableBinding, last: Mark, newest: Mark) -> None:
     """Set a mark, unless a mark or the floor is already after `last`.

@@ -17,8 +17,6 @@ from structable.spi import ChangesLostError, FeedPosition
 
 from .floors import read_floor, recorded_floor
 
-__all__ = ["FeedBound", "FeedSource", "bound_feed", "entry_with"]
-
 _FIRST_ENTRIES = 64
 _MOST_ENTRIES = 8_192
 _PAGE_BYTES = 4 << 20

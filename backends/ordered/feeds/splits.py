@@ -25,8 +25,6 @@ from .source import FeedBound, FeedSource, bound_feed
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["divide_changes", "read_change_split", "reads_changes"]
-
 _MARK = b"changes:"
 _ENTRY_BYTES = 100
 """The cost of an entry besides its payload."""

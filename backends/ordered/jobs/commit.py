@@ -18,8 +18,6 @@ from .patching import PatchedRows
 from .rows import Fold, LastRows, LogRows
 from .staged import StagedRows, StagedRuns
 
-__all__ = ["JobCommit", "job_rows"]
-
 
 def job_rows(
     engine: RunStore, binding: TableBinding, mode: WriteMode, staged: tuple[str, ...], *, skips_missing: bool = False

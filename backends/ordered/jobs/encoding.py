@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from structable.backends.ordered.arrow.encoder import ArrowEncoder
 
-__all__ = ["EncodedBatch", "encoded_batches", "kind_of", "mark_bytes", "mark_of"]
-
 _KINDS = tuple(RowKind)
 _KIND_BYTES = {kind: bytes([number]) for number, kind in enumerate(_KINDS)}
 _ARMS = tuple(PatchArm)

@@ -64,8 +64,6 @@ from .rows import is_repeatable
 from .staged import StagedRows, run_order
 from .sweeping import JobSweep
 
-__all__ = ["WriteJobs"]
-
 _RUN_ROWS = 65_536
 _RUN_BYTES = 64 << 20
 _FRESH_SECONDS = 24 * 3600

@@ -16,8 +16,6 @@ from .encoding import kind_of
 from .rows import ChunkEffect, Fold, chunked, staged_size
 from .staged import StagedRow, StagedRuns
 
-__all__ = ["BagRows", "MergedRows", "folded"]
-
 _Keyed: TypeAlias = tuple[bytes, list[StagedRow]]
 
 

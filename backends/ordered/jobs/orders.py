@@ -17,17 +17,8 @@ from structable.backends.ordered.schema.job_records import JobRecord, job_name, 
 from structable.backends.ordered.schema.stream_records import read_stream
 from structable.backends.ordered.schema.stuck_jobs import require_whole, stuck_key
 from structable.backends.ordered.table_schema import TableSchema
-from structable.spi import (
-    CommitResult,
-    StagedWrite,
-    TableNotFoundError,
-    TransactionClosedError,
-    WriteJob,
-    WriteMode,
-)
+from structable.spi import CommitResult, StagedWrite, TableNotFoundError, TransactionClosedError, WriteJob, WriteMode
 from structable.spi.authors import last_attempts, table_dropped
-
-__all__ = ["JobEndedError", "JobOrder", "living_schema", "open_job", "required_schema"]
 
 
 class JobEndedError(Exception):

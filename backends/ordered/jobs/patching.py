@@ -16,8 +16,6 @@ from .encoding import mark_bytes, mark_of
 from .rows import ChunkEffect, Fold
 from .staged import StagedRow, StagedRuns
 
-__all__ = ["PatchedRows"]
-
 _SHOWN_KEYS = 10
 _MOST_ARMS = 2
 

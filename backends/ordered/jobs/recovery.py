@@ -24,8 +24,6 @@ from structable.spi import DataCorruptionError, Finding, FindingLevel, StorageUn
 
 from .commit import JobCommit
 
-__all__ = ["JobRecovery"]
-
 _log = logging.getLogger("structable.ordered")
 
 

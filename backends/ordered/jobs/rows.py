@@ -17,8 +17,6 @@ from structable.spi import RecordExistsError, RecordNotFoundError, RowKind, Writ
 
 from .staged import StagedRow, StagedRuns
 
-__all__ = ["Chunk", "ChunkEffect", "Fold", "LastRows", "LogRows", "chunked", "is_repeatable", "staged_size"]
-
 One = TypeVar("One")
 Keyed = TypeVar("Keyed", bound=tuple[Any, ...])
 

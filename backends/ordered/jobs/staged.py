@@ -17,8 +17,6 @@ from structable.backends.ordered.table_schema import TableSchema, dropped_name
 from structable.spi import DataCorruptionError, InvalidFieldError, WriteMode
 from structable.spi.authors import rules_digest
 
-__all__ = ["StagedRow", "StagedRows", "StagedRuns", "run_order"]
-
 StagedRow: TypeAlias = tuple[bytes, bytes, tuple[str, ...] | None]
 """Raw key, raw value, and the columns that the row names; None for all. `encoding` defines the value's prefix."""
 

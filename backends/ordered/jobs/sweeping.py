@@ -20,8 +20,6 @@ from structable.backends.ordered.schema.stream_records import StreamRecord, list
 from structable.spi import DataCorruptionError, StructableError
 from structable.spi.authors import JOB_RETENTION_SECONDS
 
-__all__ = ["JobSweep"]
-
 _log = logging.getLogger("structable.ordered")
 _PAUSE_SECONDS = 60.0
 

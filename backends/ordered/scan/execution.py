@@ -15,13 +15,7 @@ from structable.backends.ordered.codec.rows import Projection, RowDecoder
 from structable.backends.ordered.engine import Pair
 from structable.backends.ordered.overlay import ENGINE_FAILURES, TableOverlay
 from structable.backends.ordered.schema.binding import IndexBinding, TableBinding
-from structable.spi import (
-    DataCorruptionError,
-    Filter,
-    Row,
-    RowIterator,
-    TransactionClosedError,
-)
+from structable.spi import DataCorruptionError, Filter, Row, RowIterator, TransactionClosedError
 from structable.spi.authors import Predicate, compile_filter
 
 from .intervals import contains
@@ -29,8 +23,6 @@ from .lookup import lookup_parts
 from .planning import ScanPath, plan, plan_each
 from .request import KeyedRequest
 from .sorting import sort_records
-
-__all__ = ["ScanRows", "count_pairs", "entry_without_row", "matching_rows", "pair_filter"]
 
 _FIRST_FETCH = 16
 _LARGEST_FETCH = 512

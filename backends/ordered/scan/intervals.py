@@ -13,8 +13,6 @@ from structable.backends.ordered.engine import successor
 from structable.spi import Field, Filter, Range, Value
 from structable.spi.authors import Comparison, IsIn, IsNull, Operator, StartsWith
 
-__all__ = ["FieldConstraint", "Interval", "contains", "field_condition", "intersection", "range_interval", "union"]
-
 Interval: TypeAlias = tuple[bytes, bytes]
 """Half-open: begin <= key < end."""
 

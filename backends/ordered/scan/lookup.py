@@ -8,8 +8,6 @@ from itertools import islice
 
 from structable.backends.ordered.engine import EngineSnapshot
 
-__all__ = ["lookup_parts", "values_of"]
-
 _FEWEST, _MOST = 16, 1_000
 _FIRST_STEPS = 16
 """The first steps of a scan: fewer than the least `EngineSnapshot.scan_from`."""

@@ -16,8 +16,6 @@ from structable.spi.authors import conjunction
 from .intervals import FieldConstraint, Interval, contains, field_condition, intersection, range_interval, union
 from .request import KeyedRequest
 
-__all__ = ["ScanPath", "explain", "plan", "plan_each", "plan_rows"]
-
 
 @dataclass(slots=True)  # not frozen, as `ScanRequest`
 class ScanPath:

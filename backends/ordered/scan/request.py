@@ -9,8 +9,6 @@ from structable.backends.ordered.schema.binding import TableBinding
 from structable.spi import Range, TableSpecification
 from structable.spi.authors import Scan, ScanRequest, check_many, check_range
 
-__all__ = ["KeyedRequest"]
-
 
 @dataclass(slots=True)
 class KeyedRequest(ScanRequest):

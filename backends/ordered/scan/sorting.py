@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import IO, TypeAlias
 
-__all__ = ["SortRecord", "sort_records"]
-
 SortRecord: TypeAlias = tuple[bytes, bytes, bytes]
 """The sort key, and two payloads."""
 

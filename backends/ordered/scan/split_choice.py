@@ -19,8 +19,6 @@ from .intervals import Interval
 from .planning import ScanPath, plan, plan_rows
 from .request import KeyedRequest
 
-__all__ = ["divide_scan", "table_statistics"]
-
 _FEW_ENTRIES = 2_000
 _ENTRIES_OF_A_SPLIT = 500
 _COUNTED_INTERVALS = 64

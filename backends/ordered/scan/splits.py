@@ -34,8 +34,6 @@ from .split_choice import divide_scan
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["plan_table_scan", "read_table_split", "reading_upcalls"]
-
 _FIRST_FETCH = 32
 _FETCHED_AT_ONCE = 2_000
 

@@ -57,8 +57,6 @@ from .spaces import admit_types, allocate_space, begin_feed, renew_feed
 from .stream_records import stream_keys
 from .stuck_jobs import require_whole, stuck_key
 
-__all__ = ["OrderedAdmin"]
-
 Result = TypeVar("Result")
 
 _BACKFILL_ROWS = 500

@@ -33,8 +33,6 @@ from structable.spi.authors import (
     row_columns,
 )
 
-__all__ = ["INDEX_MARK", "IndexBinding", "TableBinding"]
-
 _INSERT, _UPDATE_BEFORE = RowKind.INSERT, RowKind.UPDATE_BEFORE
 _UPDATE_AFTER, _DELETE = RowKind.UPDATE_AFTER, RowKind.DELETE
 INDEX_MARK = b"\x01"

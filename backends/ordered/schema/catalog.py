@@ -23,20 +23,6 @@ from structable.spi import TableNotFoundError, TransactionConflictError
 from .binding import TableBinding
 from .stuck_jobs import require_whole, stuck_key
 
-__all__ = [
-    "CATALOG_SPACE",
-    "Catalog",
-    "CatalogChanges",
-    "catalog_change",
-    "garbage_key",
-    "list_garbage",
-    "list_schemas",
-    "named_schema",
-    "put_schema",
-    "read_schema",
-    "schema_key",
-]
-
 Result = TypeVar("Result")
 
 CATALOG_SPACE = b"\0" * SPACE_BYTES

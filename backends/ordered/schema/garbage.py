@@ -11,8 +11,6 @@ from structable.spi import StructableError, TransactionConflictError
 
 from .catalog import garbage_key, list_garbage
 
-__all__ = ["GarbageCollector"]
-
 _log = logging.getLogger("structable.ordered")
 _PAUSE = 5.0
 """Seconds until keys that an engine could not delete yet are tried again."""

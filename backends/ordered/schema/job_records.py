@@ -16,20 +16,6 @@ from structable.spi import DataCorruptionError, WriteJob, WriteMode
 from .catalog import CATALOG_SPACE, garbage_key
 from .stream_records import StreamRecord, stream_key
 
-__all__ = [
-    "JobPhase",
-    "JobProgress",
-    "JobRecord",
-    "discard_loading",
-    "earlier_runs_owner",
-    "job_key",
-    "job_name",
-    "list_jobs",
-    "progress_key",
-    "read_job",
-    "runs_owner",
-]
-
 JobPhase: TypeAlias = Literal["open", "applying", "committed", "aborted"]
 """The states of a job. It is `applying` from its decision until all of its rows are in place."""
 _STATES = ("open", "applying", "committed", "aborted")

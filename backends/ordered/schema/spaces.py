@@ -10,22 +10,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from structable.backends.ordered.codec.change_records import pack_records
-from structable.backends.ordered.engine import (
-    SPACE_BYTES,
-    EngineSnapshot,
-    Spaces,
-    SpaceTakenError,
-    Upkeep,
-    WriteSet,
-)
+from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, Spaces, SpaceTakenError, Upkeep, WriteSet
 from structable.backends.ordered.table_schema import FeedSchema, TableSchema
 from structable.spi import ChangelogProducer, DataCorruptionError, TableSpecification, UnsupportedOperationError
 
 from .catalog import CATALOG_SPACE, garbage_key, list_garbage, list_schemas
 from .job_records import list_jobs
 from .stuck_jobs import require_whole, stuck_key
-
-__all__ = ["admit_types", "allocate_space", "begin_feed", "read_spaces", "renew_feed"]
 
 _NEXT_SPACE = CATALOG_SPACE + b"\x11"
 

@@ -17,8 +17,6 @@ from structable.spi import DataCorruptionError
 
 from .catalog import CATALOG_SPACE
 
-__all__ = ["StreamRecord", "is_committed", "list_streams", "read_stream", "stream_key", "stream_keys"]
-
 _STREAMS = CATALOG_SPACE + b"\x16"
 _END = b"\0"
 

@@ -14,8 +14,6 @@ from structable.backends.ordered.engine import SPACE_BYTES, EngineSnapshot, succ
 from structable.backends.ordered.table_schema import TableSchema, folded_name
 from structable.spi import DataCorruptionError
 
-__all__ = ["StuckJob", "list_stuck", "require_whole", "stuck_key"]
-
 _STUCK = b"\0" * SPACE_BYTES + b"\x14"  # in the catalog's space
 
 

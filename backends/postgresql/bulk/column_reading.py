@@ -30,8 +30,6 @@ from structable.spi.arrow import arrow_type
 from .row_reading import arrow_numbers
 from .split_state import PageRange, SplitState, next_size
 
-__all__ = ["ORDERLY", "WARM_UP", "ReadColumn", "column_of", "integer_of", "read_pages"]
-
 _ORDERLY_SETTINGS = {
     "enable_tidscan": "on",
     "enable_indexscan": "off",

@@ -22,8 +22,6 @@ from structable.spi.authors import new_ids
 
 from .staging import ARMS, KIND_FIELD
 
-__all__ = ["CopyEncoder", "marked", "marks_of", "patch_marked"]
-
 _CHUNK_BYTES = 64 << 20
 
 _KEY_FIELD = Field.bytes(HIDDEN_KEY)

@@ -54,8 +54,6 @@ from .staged_patch import StagedPatch
 from .staging import StagedTable, staging_prefix, staging_tables
 from .stream_records import StreamRecords
 
-__all__ = ["JobCommit"]
-
 _log = logging.getLogger("structable.postgresql")
 
 _ATTEMPTS = 6

@@ -13,8 +13,6 @@ from structable.backends.postgresql.schema.catalog import make_late
 from structable.backends.postgresql.sql.names import CATALOG, JOBS, qualified
 from structable.spi import TransactionConflictError, WriteJob
 
-__all__ = ["JobRecord", "JobRecords"]
-
 Result = TypeVar("Result")
 
 _ATTEMPTS = 6

@@ -50,8 +50,6 @@ from .stream_records import StreamRecords
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["WriteJobs"]
-
 _log = logging.getLogger("structable.postgresql")
 
 _SWEEP_SECONDS = 60.0

@@ -18,8 +18,6 @@ from structable.spi.authors import IGNORED, Effect, Merger, When
 
 from .staging import StagedTable
 
-__all__ = ["MOST_ROUNDS", "RankedRows"]
-
 MOST_ROUNDS = 8
 """The maximum number of rows of one key that are merged in rounds; more are merged one by one."""
 _FETCHED = 10_000

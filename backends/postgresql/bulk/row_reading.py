@@ -23,8 +23,6 @@ from structable.spi.authors import result_fields
 
 from .split_state import SplitState
 
-__all__ = ["UNSYNCHRONISED", "arrow_numbers", "copied_arrays", "read_groups", "read_rows"]
-
 UNSYNCHRONISED = "set local synchronize_seqscans = off"
 """The command that makes a scan begin at its first page instead of joining another: splits gain nothing by it."""
 _BATCH_BYTES = 1 << 20

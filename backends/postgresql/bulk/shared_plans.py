@@ -29,8 +29,6 @@ from .split_planning import (
     release_snapshot,
 )
 
-__all__ = ["SharedPlans"]
-
 _SAVEPOINT = command("savepoint _structable_plan")
 _UNDO = command("rollback to savepoint _structable_plan")
 _RELEASE = command("release savepoint _structable_plan")

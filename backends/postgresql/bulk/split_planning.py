@@ -40,18 +40,6 @@ from structable.spi.authors import PlanScan, Scan, ScanRequest, check_splits
 
 from .split_state import Grouping, PageRange, SplitState
 
-__all__ = [
-    "SIZES",
-    "PlanArguments",
-    "PlanSnapshot",
-    "TablePlan",
-    "divided",
-    "feed_token",
-    "first_plan",
-    "plan_table_scan",
-    "release_snapshot",
-]
-
 _log = logging.getLogger("structable.postgresql")
 
 _ATTEMPTS = 5

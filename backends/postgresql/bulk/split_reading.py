@@ -23,8 +23,6 @@ from .split_state import PageRange, SplitState, refused
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Schema
 
-__all__ = ["MOST_COLUMNS", "SplitReader", "read_one_split"]
-
 _MOST_READERS = 1_000
 _MOST_IDLE = 4
 MOST_COLUMNS = 500

@@ -24,8 +24,6 @@ from structable.spi import (
     TransactionConflictError,
 )
 
-__all__ = ["Grouping", "PageRange", "SplitState", "next_size", "refused"]
-
 _SNAPSHOT = re.compile(r"[0-9A-Fa-f-]{1,64}\Z")
 # Depending on the server's version, the file of the snapshot is missing or its transaction is over.
 _GONE = frozenset({INVALID_PARAMETER_VALUE, OBJECT_NOT_IN_PREREQUISITE_STATE, UNDEFINED_OBJECT})

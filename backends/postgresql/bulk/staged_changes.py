@@ -16,8 +16,6 @@ from .ranked_rows import MOST_ROUNDS, RankedRows
 from .staged_merge import returned_rows
 from .staging import StagedTable
 
-__all__ = ["StagedChanges"]
-
 _KINDS = tuple(RowKind)
 
 

@@ -16,8 +16,6 @@ from structable.spi.authors import DIGEST_BYTES, MAX_KEY_AND_INDEX_SIZE, MAX_KEY
 
 from .staging import StagedTable, staged_columns
 
-__all__ = ["StagedMerge", "bag_statements", "returned_rows", "staged_records"]
-
 _PUTS = (WriteMode.UPSERT, WriteMode.REPLACE, WriteMode.INSERT, WriteMode.OVERWRITE)
 _PARTIAL = (WriteMode.UPSERT, WriteMode.UPDATE)
 _KINDS = {

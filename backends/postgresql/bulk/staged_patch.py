@@ -16,8 +16,6 @@ from structable.spi import PatchArm, RecordChangedError, RecordExistsError, Reco
 from .staged_merge import StagedMerge, returned_rows
 from .staging import ARMS, StagedTable, staged_columns
 
-__all__ = ["StagedPatch"]
-
 _PRESENT, _ABSENT, _REPLACE, _DELETE, _INSERT, _EXPECT = (ARMS.index(arm) for arm in PatchArm)
 _SHOWN = 10
 _STATISTICS = 10

@@ -29,18 +29,6 @@ from structable.backends.postgresql.sql.types import array, stored_type
 from structable.spi import DataCorruptionError, Field, PatchArm, WriteJob
 from structable.spi.authors import JOB_RETENTION_SECONDS, rules_digest
 
-__all__ = [
-    "ARMS",
-    "KIND_FIELD",
-    "StagedTable",
-    "create_staging",
-    "drop_staging",
-    "staged_columns",
-    "staging_prefix",
-    "staging_tables",
-    "sweep_staging",
-]
-
 _log = logging.getLogger("structable.postgresql")
 
 KIND_FIELD = Field.short("_kind")

@@ -23,8 +23,6 @@ from structable.spi import StorageUnavailableError, WriteJob
 
 from .job_records import JobRecord
 
-__all__ = ["StreamRecords"]
-
 Result = TypeVar("Result")
 
 _ABORTED = "aborted bigint[] not null default '{}'"

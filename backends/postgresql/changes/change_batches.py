@@ -26,8 +26,6 @@ from .entry_queries import RECORD_KINDS, RECORD_LETTERS, FeedEntries
 from .feed_source import SourceReader
 from .joined_chunks import JoinedReader, Letters
 
-__all__ = ["ChangeBatches", "change_schema"]
-
 _IN_MEMORY = 16 << 20
 
 Array = Any

@@ -15,8 +15,6 @@ from .entry_queries import FeedEntries, HashPart, TicketPart
 from .entry_walk import ChunkReader, walk_part, walk_versions
 from .feed_source import SourceReader
 
-__all__ = ["ChangePart", "CommitPart", "NetPart", "RecordNumbers", "VersionsPart", "net_part", "whole_parts"]
-
 Content = TypeVar("Content")
 
 

@@ -17,8 +17,6 @@ from .entry_queries import RECORD_KINDS, FeedEntries, TicketPart
 from .entry_walk import FIRST_ENTRIES, MOST_ENTRIES
 from .feed_source import SourceReader
 
-__all__ = ["read_changes"]
-
 _CHUNK = 1_000
 _CHUNK_BYTES = 4 << 20
 _numbers = itertools.count(1)

@@ -19,8 +19,6 @@ from .feed_source import FeedSource, SourceReader
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-__all__ = ["plan_splits", "read_change_split", "read_one_change_split", "reads_changes"]
-
 _LEAST = 500
 """The fewest entries that are worth a split."""
 

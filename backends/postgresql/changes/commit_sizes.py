@@ -16,18 +16,6 @@ from structable.backends.postgresql.sql.names import literal
 from .entry_queries import FeedEntries, TicketPart
 from .feed_source import SourceReader
 
-__all__ = [
-    "QUERY_BYTES",
-    "CommitSize",
-    "EntryQuery",
-    "TicketSize",
-    "commit_sizes",
-    "has_long_values",
-    "netted",
-    "parts_of_commit",
-    "queries",
-]
-
 _FIRST_COMMITS, _MOST_COMMITS = 32, 1_000
 """The minimum and maximum number of commits inspected together; few at first, since a caller may need no more."""
 _QUERY_ENTRIES = 4_096

@@ -22,8 +22,6 @@ from structable.backends.postgresql.sql.names import literal, qualified, quoted
 from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import ChangelogProducer, Field, FieldType, RowKind, TableSpecification
 
-__all__ = ["RECORD_KINDS", "RECORD_LETTERS", "EntryShape", "FeedEntries", "HashPart", "TicketPart"]
-
 RECORD_KINDS = (RowKind.INSERT, RowKind.UPDATE_BEFORE, RowKind.UPDATE_AFTER, RowKind.DELETE)
 """The kinds of records, in the order of their numbers in queries."""
 RECORD_LETTERS = "IBUD"

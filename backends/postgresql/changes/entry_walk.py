@@ -13,8 +13,6 @@ from .commit_sizes import QUERY_BYTES, EntryQuery, has_long_values, queries
 from .entry_queries import FeedEntries, TicketPart
 from .feed_source import SourceReader
 
-__all__ = ["FIRST_ENTRIES", "MOST_ENTRIES", "ChunkReader", "EntryChunk", "walk_part", "walk_versions"]
-
 FIRST_ENTRIES = 256
 """The maximum number of entries of the first chunk of records; the reader may need only a few."""
 MOST_ENTRIES = 8_192

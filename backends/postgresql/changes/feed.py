@@ -25,8 +25,6 @@ from .entry_queries import FeedEntries
 from .feed_source import FeedSource, LostEntriesError, SourceReader, query_call
 from .feed_view import PostgreSQLFeedView
 
-__all__ = ["PostgreSQLFeed"]
-
 Result = TypeVar("Result")
 
 _ATTEMPTS = 5

@@ -28,8 +28,6 @@ from structable.spi import (
     UnsupportedOperationError,
 )
 
-__all__ = ["FeedSource", "Lend", "LostEntriesError", "SourceReader", "floor_call", "query_call"]
-
 Lend = Callable[[], AbstractContextManager[ServerConnection]]
 
 _COMMIT = command("commit")

@@ -27,8 +27,6 @@ from .commit_sizes import commit_sizes, netted
 from .entry_queries import FeedEntries
 from .feed_source import FeedSource, LostEntriesError, SourceReader, query_call
 
-__all__ = ["PostgreSQLFeedView"]
-
 _COMMIT = command("commit")
 _MOST_ENTRIES = 10_000
 """Entries deleted in one transaction."""

@@ -26,8 +26,6 @@ from .entry_queries import FeedEntries, TicketPart
 from .entry_walk import MOST_ENTRIES
 from .feed_source import SourceReader
 
-__all__ = ["JoinedChunk", "JoinedReader"]
-
 Content = TypeVar("Content")
 Result = TypeVar("Result")
 

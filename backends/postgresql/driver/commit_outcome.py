@@ -14,8 +14,6 @@ from .errors import INVALID_PARAMETER_VALUE, BrokenConnectionError, StatementRef
 from .pool import ServerPool
 from .statement import INTEGER, TEXT, Call, Statement
 
-__all__ = ["ask_until_known", "error_of_lost_commit", "log_outcome", "termination", "was_committed"]
-
 _log = logging.getLogger("structable.postgresql")
 
 _STATUS = Statement("select pg_xact_status($1::text::xid8)", (TEXT,))

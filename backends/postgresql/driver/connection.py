@@ -30,8 +30,6 @@ from .session_claim import SessionClaim
 from .statement import Call, Statement, Values, command, require_sendable
 from .tally import ServerTally
 
-__all__ = ["ServerConnection"]
-
 _log = logging.getLogger("structable.postgresql")
 
 _MOST_PREPARED = 500

@@ -22,8 +22,6 @@ from .planning import BY_INDEX, CURRENT, plan_freely
 from .session_claim import SessionClaim
 from .statement import NUMERIC, TIMESTAMPTZ
 
-__all__ = ["ConnectionFactory"]
-
 _LONG = struct.Struct(">q")
 _NUMERIC = struct.Struct(">HhHH")
 _NUMERIC_1, _NUMERIC_2, _NUMERIC_3 = (struct.Struct(f">HhHH{count}H") for count in (1, 2, 3))

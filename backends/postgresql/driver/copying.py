@@ -13,8 +13,6 @@ from structable.backends.base.traffic import Tally
 
 from .errors import FAILED, QUERY_CANCELED, BrokenConnectionError, StatementRefusedError
 
-__all__ = ["Copying"]
-
 Result = TypeVar("Result")
 
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)

@@ -17,47 +17,6 @@ from structable.spi import (
 
 from .statement import Call
 
-__all__ = [
-    "CARDINALITY_VIOLATION",
-    "DEADLOCK_DETECTED",
-    "DIVISION_BY_ZERO",
-    "DUPLICATE_OBJECT",
-    "DUPLICATE_PREPARED_STATEMENT",
-    "DUPLICATE_TABLE",
-    "FAILED",
-    "FEATURE_NOT_SUPPORTED",
-    "FOREIGN_KEY_VIOLATION",
-    "INSUFFICIENT_PRIVILEGE",
-    "INTERNAL_ERROR",
-    "INVALID_PARAMETER_VALUE",
-    "INVALID_SCHEMA_NAME",
-    "INVALID_SQL_STATEMENT_NAME",
-    "LOCK_NOT_AVAILABLE",
-    "NUMERIC_VALUE_OUT_OF_RANGE",
-    "OBJECT_NOT_IN_PREREQUISITE_STATE",
-    "OUT_OF_MEMORY",
-    "QUERY_CANCELED",
-    "READ_ONLY_SQL_TRANSACTION",
-    "SERIALIZATION_FAILURE",
-    "STALE",
-    "TOO_MANY_COLUMNS",
-    "TRANSACTION_ROLLBACK",
-    "UNDEFINED_COLUMN",
-    "UNDEFINED_FUNCTION",
-    "UNDEFINED_OBJECT",
-    "UNDEFINED_TABLE",
-    "UNIQUE_VIOLATION",
-    "BrokenConnectionError",
-    "ForeignSessionError",
-    "PostgreSQLError",
-    "StatementRefusedError",
-    "require_commit",
-    "server_error",
-    "sessions_not_pooled",
-    "translated",
-    "translating",
-]
-
 # The SQLSTATEs that structable distinguishes, by the server's own names.
 FEATURE_NOT_SUPPORTED = "0A000"
 CARDINALITY_VIOLATION = "21000"

@@ -14,8 +14,6 @@ from structable.spi import StorageUnavailableError, UnsupportedOperationError
 
 from .connection_factory import ConnectionFactory
 
-__all__ = ["Notifications"]
-
 _log = logging.getLogger("structable.postgresql")
 
 _LOOK = 0.5

@@ -15,8 +15,6 @@ from .errors import PostgreSQLError
 from .pool import ServerPool
 from .statement import command
 
-__all__ = ["Notifier", "notify"]
-
 _log = logging.getLogger("structable.postgresql")
 
 _TOGETHER = 0.02

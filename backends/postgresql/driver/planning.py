@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 from .connection import ServerConnection
 from .statement import Call, Statement
 
-__all__ = ["BY_INDEX", "CURRENT", "plan_freely", "with_plans"]
-
 _BY_INDEX = {
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",

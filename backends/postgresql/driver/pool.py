@@ -11,8 +11,6 @@ from structable.spi import Traffic
 
 from .connection import ServerConnection
 
-__all__ = ["ServerPool"]
-
 _log = logging.getLogger("structable.postgresql")
 
 

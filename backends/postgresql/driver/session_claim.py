@@ -22,8 +22,6 @@ from collections.abc import Iterable
 
 from .statement import TEXT, Call, Statement
 
-__all__ = ["SessionClaim"]
-
 _NAME = "structable_session"
 _SETTING = "structable.session"
 _CHANGED_LATER = "statement_timeout"

@@ -25,8 +25,6 @@ from .notifications import Notifications
 from .notifier import Notifier, notify
 from .pool import ServerPool
 
-__all__ = ["ServerSignals"]
-
 _log = logging.getLogger("structable.postgresql")
 
 _PROBED = 2.0

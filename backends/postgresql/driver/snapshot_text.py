@@ -10,8 +10,6 @@ from structable.spi import DataCorruptionError
 from .connection import ServerConnection
 from .statement import Call, command
 
-__all__ = ["Snapshot", "without_limits"]
-
 _LIMITS = {"idle_in_transaction_session_timeout": 90_600, "transaction_timeout": 170_000}
 """Settings that end a transaction by age, and the server versions that introduced them."""
 

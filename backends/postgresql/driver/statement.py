@@ -8,35 +8,6 @@ from typing import Any, NamedTuple
 
 from structable.spi import Isolation, UnsupportedOperationError
 
-__all__ = [
-    "BEGIN",
-    "BEGIN_READING",
-    "BEGIN_WAITING",
-    "BEGIN_WRITING",
-    "BIGINT",
-    "BIGINT_ARRAY",
-    "BYTEA",
-    "BYTEA_ARRAY",
-    "CHAR",
-    "CHAR_ARRAY",
-    "COMMIT",
-    "IDENTIFY",
-    "INTEGER",
-    "LOCK_LIMIT",
-    "NUMERIC",
-    "TEXT",
-    "TEXT_ARRAY",
-    "TID",
-    "TID_ARRAY",
-    "TIMESTAMPTZ",
-    "Ask",
-    "Call",
-    "Statement",
-    "Values",
-    "command",
-    "require_sendable",
-]
-
 # The server's own types, whose numbers are the same on every server, for parameters that are not fields.
 BYTEA = 17
 CHAR = 18

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from structable.backends.base.traffic import Tally
 from structable.spi import Traffic
 
-__all__ = ["ServerTally"]
-
 _RECEIVED = struct.Struct("=128xQ")  # struct tcp_info of linux/tcp.h: tcpi_bytes_received
 _SENT = struct.Struct("=200xQ")  # tcpi_bytes_sent, since Linux 4.19
 

@@ -28,8 +28,6 @@ from .layout import (
 )
 from .shared_objects import TICKET, TOUCH, function
 
-__all__ = ["feed_changes", "feed_definitions", "feed_end", "feed_removal", "feed_triggers", "feed_without"]
-
 _VERBS = ("insert", "update", "delete", "truncate")
 _TRANSITIONS = {
     "insert": "referencing new table as new_rows ",

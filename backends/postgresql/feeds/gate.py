@@ -33,8 +33,6 @@ from structable.spi import StorageUnavailableError, UnsupportedOperationError
 
 from .layout import COMMITS, GATE, VERSIONS
 
-__all__ = ["Exact", "StoreFeeds", "VersionGate", "require_primary"]
-
 _CLOSED_MILLISECONDS = 50
 _PATIENCE = 10.0
 """Seconds after which the wait for a snapshot that is exactly a version is given up."""

@@ -13,8 +13,6 @@ from structable.spi import TableSpecification
 from .layout import TICKETS, after_column, feed_table, feed_trigger
 from .shared_objects import TICKET, TOUCH, function
 
-__all__ = ["counted_before", "input_rules", "log_bodies", "log_triggers"]
-
 
 def counted_before(number: int) -> str:
     """Return the number of records of a log that the transaction has given before this statement."""

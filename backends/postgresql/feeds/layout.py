@@ -41,26 +41,6 @@ from __future__ import annotations
 from structable.backends.postgresql.sql.names import HIDDEN_KEY, column_name
 from structable.spi import ChangelogProducer, RowKind, TableSpecification
 
-__all__ = [
-    "COMMITS",
-    "FEEDS",
-    "GATE",
-    "MARKS",
-    "TICKETS",
-    "TOUCHED",
-    "VERSIONS",
-    "after_column",
-    "before_column",
-    "feed_table",
-    "feed_trigger",
-    "has_feed",
-    "hidden_key_column",
-    "keeps_images",
-    "key_column",
-    "record_kind",
-    "takes_input",
-]
-
 FEEDS = "_structable_feeds"
 COMMITS = "_structable_commits"
 MARKS = "_structable_marks"

@@ -11,8 +11,6 @@ from structable.spi import Field, RowKind
 from .input_objects import counted_before
 from .layout import after_column, feed_table, record_kind
 
-__all__ = ["GIVEN", "RECORDED", "record_given", "record_one", "record_rows_of_keys", "record_staged"]
-
 GIVEN = Call(Statement("select set_config('structable.input', 'given', true)"))
 """The call after which the triggers record nothing in this transaction, because the store writes the records."""
 RECORDED = Call(Statement("select set_config('structable.input', '', true)"))

@@ -19,8 +19,6 @@ from structable.backends.postgresql.sql.names import literal, qualified
 
 from .layout import COMMITS, FEEDS, GATE, MARKS, TICKETS, TOUCHED, VERSIONS
 
-__all__ = ["DRAW", "TICKET", "TOUCH", "function", "shared_definitions"]
-
 TICKET = "_structable_ticket"
 """The function that returns the transaction's ticket in a feed, null if it has none."""
 TOUCH = "_structable_touch"

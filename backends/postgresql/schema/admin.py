@@ -55,8 +55,6 @@ from .feed_sweep import FeedSweeper
 from .indexes import index_definition
 from .inspection import inspect
 
-__all__ = ["PostgreSQLAdmin"]
-
 Result = TypeVar("Result")
 
 

@@ -28,8 +28,6 @@ from .feed_changes import change_feed, changes_producer, with_feed
 from .indexes import build_index, check_indexed_rows, estimated_rows, index_removal, remove_indexes
 from .inspection import FoundTable, require_intact
 
-__all__ = ["begin_signals", "change_rules", "change_table", "remove_field", "remove_index", "token_definition"]
-
 _log = logging.getLogger("structable.postgresql")
 
 _CLEANING = 3.0  # seconds to wait for the removal of a failed call's remains

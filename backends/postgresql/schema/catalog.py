@@ -23,18 +23,6 @@ from structable.spi import (
 from structable.spi.authors import retired_since
 from structable.spi.text import specification_from_catalog
 
-__all__ = [
-    "FORMAT_VERSION",
-    "TYPES_VERSION",
-    "Catalog",
-    "decode_version",
-    "encode_specification",
-    "format_for",
-    "is_name",
-    "make_late",
-    "prepare",
-]
-
 _log = logging.getLogger("structable.postgresql")
 
 FORMAT_VERSION = 1

@@ -29,8 +29,6 @@ from structable.backends.postgresql.driver.statement import BEGIN_WRITING, BIGIN
 from structable.backends.postgresql.sql.names import literal, qualified
 from structable.spi import CommitOutcomeUnknownError, StorageUnavailableError
 
-__all__ = ["AdminWork", "TableLock", "WaitBudget", "alone"]
-
 _log = logging.getLogger("structable.postgresql")
 
 Result = TypeVar("Result")

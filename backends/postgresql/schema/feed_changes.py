@@ -16,8 +16,6 @@ from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import TableSpecification
 from structable.spi.authors import SchemaChange
 
-__all__ = ["change_feed", "changes_producer", "define_feed", "new_feed", "with_feed"]
-
 
 def new_feed(connection: ServerConnection, schema: str, spec: TableSpecification) -> int | None:
     """Create the record of a table's new feed and return its number; None if the table has no feed."""

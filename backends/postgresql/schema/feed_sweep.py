@@ -23,8 +23,6 @@ from structable.backends.postgresql.feeds.layout import COMMITS, FEEDS, MARKS
 from structable.backends.postgresql.sql.names import literal, qualified, quoted
 from structable.spi import StructableError
 
-__all__ = ["FeedSweeper"]
-
 _log = logging.getLogger("structable.postgresql")
 
 _TABLE = re.compile(r"_feed_([0-9a-f]+)\Z")

@@ -14,8 +14,6 @@ from structable.spi.authors import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, check_i
 from .ddl_lock import AdminWork, TableLock, WaitBudget
 from .inspection import inspect
 
-__all__ = ["build_index", "check_indexed_rows", "estimated_rows", "index_definition", "index_removal", "remove_indexes"]
-
 _log = logging.getLogger("structable.postgresql")
 
 

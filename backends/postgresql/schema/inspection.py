@@ -15,8 +15,6 @@ from structable.backends.postgresql.sql.names import column_name, index_name, li
 from structable.backends.postgresql.sql.types import stored_type
 from structable.spi import DataCorruptionError, Field, FieldType, Finding, FindingLevel
 
-__all__ = ["FoundColumn", "FoundTable", "diagnose", "differences", "inspect", "require_intact"]
-
 _C_COLLATION = 950
 _MOST_COLUMNS = 1_600
 _MANY_COLUMNS = 1_200

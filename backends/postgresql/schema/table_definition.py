@@ -14,8 +14,6 @@ from structable.backends.postgresql.sql.names import HIDDEN_KEY, column_name
 from structable.backends.postgresql.sql.types import stored_type, stored_width
 from structable.spi import Field, TableSpecification
 
-__all__ = ["table_definition"]
-
 _DIALECT = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]  # SQLAlchemy has no types for it
 """A dialect whose style of parameters leaves a % in a name unchanged."""
 

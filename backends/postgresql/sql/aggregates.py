@@ -17,8 +17,6 @@ from structable.spi.authors import MOST_DIGITS, Arithmetic, Constant, FieldValue
 
 from .names import column
 
-__all__ = ["aggregate_columns", "group_clause"]
-
 
 def aggregate_columns(spec: TableSpecification, aggregation: Aggregation) -> list[str]:
     """Return the columns of the query of a checked aggregation: the fields of the group, then the functions.

@@ -15,8 +15,6 @@ from .names import HIDDEN_KEY, qualified, token_name
 from .row_codec import Pieces, RowEncoder, generate_key_encoder
 from .types import array, encode_value, stored_type
 
-__all__ = ["TableBinding", "TableVersion"]
-
 Kept = TypeVar("Kept")
 
 _SKIPPED_COPIES = 16

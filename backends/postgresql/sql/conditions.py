@@ -25,8 +25,6 @@ from .templates import Bounds, Prefixes, Template
 from .types import stored_type
 from .write_statements import all_of, columns_of
 
-__all__ = ["Conditions", "GivenPrefixes", "union"]
-
 _MOST_PARAMETERS = 65_535
 
 

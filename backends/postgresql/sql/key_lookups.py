@@ -20,20 +20,6 @@ from .row_codec import Pieces
 from .row_limit import row_size
 from .write_statements import ADDRESS, all_of, arrays, columns_of, found_row, parameters, same_key, values_of
 
-__all__ = [
-    "addresses_of",
-    "build_rows",
-    "current",
-    "decode_row",
-    "identified",
-    "look_at_size",
-    "look_at_swap",
-    "lookup_call",
-    "lookup_many_call",
-    "oversized",
-    "read_addresses",
-]
-
 _HEADER = 20
 """The bytes of an array's header; each element after it is preceded by its length."""
 _NUMBERS = struct.Struct(">4xq")

@@ -25,8 +25,6 @@ from .names import column, literal
 from .row_limit import TOO_LARGE_VALUE, Check, guarded, size_of
 from .types import stored_type
 
-__all__ = ["MergeEffect", "MergeSql", "Name", "effect_of", "fitting", "written"]
-
 _SUM, _COUNT = AggregateFunction.SUM, AggregateFunction.COUNT
 _FIRST, _LAST = AggregateFunction.FIRST_VALUE, AggregateFunction.LAST_VALUE
 Name = Callable[[str], str]

@@ -9,8 +9,6 @@ from .names import column
 from .row_limit import guarded
 from .write_statements import ADDRESS, all_of, found_row, parameters, same_key
 
-__all__ = ["move_many", "move_statement"]
-
 
 def move_statement(
     binding: TableBinding, names: tuple[str, ...], *, expected: str | None = None, checked: bool = False

@@ -5,22 +5,6 @@ A name of the contract begins with a letter, so these never collide with a user'
 
 from __future__ import annotations
 
-__all__ = [
-    "CATALOG",
-    "FORMAT",
-    "HIDDEN_KEY",
-    "JOBS",
-    "RECEIPTS",
-    "STREAMS",
-    "column",
-    "column_name",
-    "index_name",
-    "literal",
-    "qualified",
-    "quoted",
-    "token_name",
-]
-
 CATALOG = "_structable_tables"
 FORMAT = "_structable_format"
 JOBS = "_structable_jobs"

@@ -14,8 +14,6 @@ from .names import column
 from .templates import Prefixes, Template, Templated, templated
 from .write_statements import all_of, columns_of, values_of
 
-__all__ = ["MANY_COUNTED", "MOST_FEW", "Query", "count_query", "few_rows", "query_of", "scan_query"]
-
 MOST_FEW = 1_000
 """The largest result of `few_rows`."""
 _FEW_OF_ANY_SIZE = 100

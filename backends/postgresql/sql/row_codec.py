@@ -16,16 +16,7 @@ from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType, TableSpecification, Value
 from structable.spi.authors import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, check_row
 
-from .types import (
-    DATE_ORIGIN,
-    TIMESTAMP_NTZ_ORIGIN,
-    TIMESTAMP_ORIGIN,
-    encode_value,
-    stored_type,
-    stored_width,
-)
-
-__all__ = ["SLACK", "Pieces", "RowEncoder", "at_most", "generate_key_encoder"]
+from .types import DATE_ORIGIN, TIMESTAMP_NTZ_ORIGIN, TIMESTAMP_ORIGIN, encode_value, stored_type, stored_width
 
 Pieces = tuple[bytes | None, ...]
 """The binary forms of some fields' values."""

@@ -12,33 +12,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from structable.backends.postgresql.driver.errors import NUMERIC_VALUE_OUT_OF_RANGE, StatementRefusedError
-from structable.spi import (
-    Field,
-    FieldSizeLimitError,
-    InvalidFieldError,
-    StructableError,
-    TableSpecification,
-)
+from structable.spi import Field, FieldSizeLimitError, InvalidFieldError, StructableError, TableSpecification
 from structable.spi.authors import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, MAX_ROW_SIZE, Effect
 
 from .names import column, literal
 from .types import stored_type
-
-__all__ = [
-    "ABSENT",
-    "CHECKED_SIZE",
-    "TOO_LARGE",
-    "TOO_LARGE_VALUE",
-    "Check",
-    "Judge",
-    "failing",
-    "guarded",
-    "judge",
-    "refusal",
-    "require_size",
-    "row_size",
-    "size_of",
-]
 
 ABSENT = -1
 """The size of a row that does not exist."""

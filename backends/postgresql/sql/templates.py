@@ -22,8 +22,6 @@ from .binding import TableBinding
 from .row_codec import Pieces
 from .types import array, encode_value, stored_type
 
-__all__ = ["Bounds", "EncodedPrefixes", "Prefixes", "Template", "Templated", "prefix_template", "templated"]
-
 
 class Bounds(NamedTuple):
     """A range. Its parameters are the prefix that both bounds begin with, then the rest of each.

@@ -15,17 +15,6 @@ from structable.backends.base.field_types import FIELD_TYPES
 from structable.spi import Field, FieldType
 from structable.spi.authors import own_class
 
-__all__ = [
-    "DATE_ORIGIN",
-    "TIMESTAMP_NTZ_ORIGIN",
-    "TIMESTAMP_ORIGIN",
-    "StoredType",
-    "array",
-    "encode_value",
-    "stored_type",
-    "stored_width",
-]
-
 DATE_ORIGIN = dt.date(2000, 1, 1).toordinal()
 TIMESTAMP_ORIGIN = own_class(dt.datetime)(2000, 1, 1, tzinfo=dt.UTC)
 TIMESTAMP_NTZ_ORIGIN = TIMESTAMP_ORIGIN.replace(tzinfo=None)

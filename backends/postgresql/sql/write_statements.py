@@ -26,25 +26,6 @@ from .merging import MergeEffect, MergeSql, Name, fitting, written
 from .names import HIDDEN_KEY, column, quoted
 from .row_limit import TOO_LARGE, failing, guarded, row_size
 
-__all__ = [
-    "ADDRESS",
-    "GivenRows",
-    "WriteShape",
-    "all_of",
-    "arrays",
-    "columns_of",
-    "delete_where",
-    "found_row",
-    "parameters",
-    "same_key",
-    "take_rows",
-    "taken",
-    "update_at_addresses",
-    "values_of",
-    "write_sql",
-    "write_statement",
-]
-
 ADDRESS = "_address"
 """The column of the addresses where rows are stored; no field's column has the name."""
 _KEY = quoted(HIDDEN_KEY)

@@ -19,8 +19,6 @@ from structable.backends.postgresql.sql.row_limit import ABSENT
 from structable.spi import InvalidFieldError, StructableError, UnsupportedOperationError
 from structable.spi.authors import MAX_ROW_SIZE
 
-__all__ = ["BoundTable", "RefusalHandler", "TableCall", "on_current_schema"]
-
 _MOST_SEEN = 4_096
 
 

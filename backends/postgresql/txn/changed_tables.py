@@ -5,12 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping
 
-from structable.backends.postgresql.driver.errors import (
-    STALE,
-    PostgreSQLError,
-    StatementRefusedError,
-    translated,
-)
+from structable.backends.postgresql.driver.errors import STALE, PostgreSQLError, StatementRefusedError, translated
 from structable.backends.postgresql.driver.pool import ServerPool
 from structable.backends.postgresql.schema.catalog import Catalog
 from structable.backends.postgresql.schema.inspection import require_intact
@@ -18,8 +13,6 @@ from structable.spi import StructableError, TransactionConflictError
 from structable.spi.authors import holds_values_of
 
 from .bound_table import BoundTable, TableCall
-
-__all__ = ["NewerTableError", "changed_since", "explained", "rebind"]
 
 _MISFITS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, struct.error)
 

@@ -19,8 +19,6 @@ from structable.spi.authors import ScanRequest
 from .bound_table import BoundTable, TableCall
 from .server_transaction import ServerTransaction
 
-__all__ = ["ScanRows"]
-
 _MOST_ROWS = 5_000
 _CHUNK = 2 << 20
 """The approximate size of a chunk, in bytes."""

@@ -11,8 +11,6 @@ from structable.spi.authors import check_transaction_size
 
 from .bound_table import BoundTable, TableCall
 
-__all__ = ["DeferredWrites"]
-
 _MOST = 256
 _MOST_BYTES = 8 << 20
 _SAVEPOINT = Call(Statement("savepoint structable_writes"))

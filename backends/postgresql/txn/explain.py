@@ -18,8 +18,6 @@ from structable.spi.authors import ScanRequest
 from .bound_table import BoundTable
 from .server_transaction import ServerTransaction
 
-__all__ = ["explain_scan", "sampled_size"]
-
 _SCANS = {"Seq Scan", "Index Scan", "Index Only Scan", "Bitmap Index Scan", "Tid Range Scan"}
 _PAGES = 500
 """The number of pages of 8 KiB that are sampled, in 10 to 20 ms."""

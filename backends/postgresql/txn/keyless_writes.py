@@ -17,8 +17,6 @@ from .bound_table import BoundTable
 from .row_statements import EncodedRow, Given, RowStatement, chunks, defer, size_of_rows
 from .server_transaction import ServerTransaction
 
-__all__ = ["apply_to_bag", "insert_keyless"]
-
 _NONE: Mapping[bytes, int] = {}
 _COUNT = struct.Struct(">q")
 

@@ -31,8 +31,6 @@ from .row_statements import (
 )
 from .server_transaction import ServerTransaction
 
-__all__ = ["delete_keys", "increment_batch", "insert_batch", "upsert_batch"]
-
 _COPY_FROM = 100
 """The number of rows from which COPY, despite its extra round trips, is faster than arrays."""
 _COPIED = 225

@@ -19,8 +19,6 @@ from .one_row import after_merge, require_flag
 from .row_statements import EncodedRow, Given, chunks, defer_rows, encoded_row, size_of_rows
 from .server_transaction import ServerTransaction
 
-__all__ = ["SnapshotNeededError", "apply_plain_changes", "merge_changes"]
-
 _MOST_ROUNDS = 8
 """The maximum number of rows of one key in a call that are merged by a statement each; more are merged here."""
 

@@ -20,8 +20,6 @@ from .one_row import OneRow, RowPlan
 from .row_statements import pieces_for
 from .server_transaction import ServerTransaction
 
-__all__ = ["move_rows", "plan_move"]
-
 
 class _Moved(NamedTuple):
     """A row with its former key, and its maximum size afterwards, which the server may have to check."""

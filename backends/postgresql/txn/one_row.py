@@ -30,8 +30,6 @@ from structable.spi.authors import MAX_ROW_SIZE, Effect, When, check_increment, 
 from .row_statements import EncodedRow, Given, RowStatement, encoded_row, whole_row
 from .store_context import StoreContext
 
-__all__ = ["PLANS", "OneRow", "RowPlan", "commit_alone"]
-
 _BEGIN = BEGIN[Isolation.SNAPSHOT, False]
 _SHAPES = {
     "put": WriteShape(Effect.CHANGE, ()),

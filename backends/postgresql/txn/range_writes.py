@@ -19,8 +19,6 @@ from structable.spi.authors import MAX_KEY_AND_INDEX_SIZE, MAX_KEY_SIZE, ScanReq
 from .bound_table import BoundTable
 from .server_transaction import ServerTransaction
 
-__all__ = ["count_matching", "delete_matching", "update_matching"]
-
 
 def delete_matching(tx: ServerTransaction, table: BoundTable, request: ScanRequest) -> int:
     """Delete the rows of a scan and return their number."""

@@ -43,8 +43,6 @@ from structable.backends.postgresql.schema.catalog import make_late
 from structable.backends.postgresql.sql.names import RECEIPTS, literal, qualified
 from structable.spi import StorageUnavailableError, TransactionConflictError
 
-__all__ = ["Receipt", "Receipts"]
-
 _log = logging.getLogger("structable.postgresql")
 
 _KEPT = 20

@@ -23,21 +23,6 @@ from structable.spi.authors import Effect, check_row
 from .bound_table import BoundTable, RefusalHandler
 from .server_transaction import ServerTransaction
 
-__all__ = [
-    "EncodedRow",
-    "Given",
-    "RowStatement",
-    "chunks",
-    "defer",
-    "defer_rows",
-    "encoded_row",
-    "encoded_whole",
-    "pieces_for",
-    "require_sizes",
-    "size_of_rows",
-    "whole_row",
-]
-
 Item = TypeVar("Item")
 Given: TypeAlias = Mapping[str, Value]
 

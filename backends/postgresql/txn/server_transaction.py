@@ -40,8 +40,6 @@ from .deferred_writes import DeferredWrites
 from .receipts import Receipt
 from .store_context import StoreContext
 
-__all__ = ["ServerTransaction"]
-
 _log = logging.getLogger("structable.postgresql")
 _ATTEMPTS = 5
 

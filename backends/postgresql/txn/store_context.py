@@ -11,8 +11,6 @@ from structable.backends.postgresql.schema.catalog import Catalog
 
 from .receipts import Receipts
 
-__all__ = ["StoreContext"]
-
 
 class StoreContext(NamedTuple):
     """The connections, tables, change feeds, receipts and signals of a storage."""

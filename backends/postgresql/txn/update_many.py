@@ -21,8 +21,6 @@ from .many_rows import upsert_batch
 from .row_statements import EncodedRow, Given, chunks, encoded_row, require_sizes
 from .server_transaction import ServerTransaction
 
-__all__ = ["KeyUpdates", "checked_updates", "rounds_of", "update_batch"]
-
 _ONE_CHUNK = 4_000
 """The number of keys that one statement always takes, however large they are."""
 _FEW_BYTES = 8 << 20

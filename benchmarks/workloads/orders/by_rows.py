@@ -20,8 +20,6 @@ from .requests import (
     middle,
 )
 
-__all__ = ["STOCK_LEVEL", "OrdersByRows", "SqlRow"]
-
 Result = TypeVar("Result")
 SqlRow = tuple[Any, ...]
 

@@ -23,8 +23,6 @@ from .model import (
     total_of,
 )
 
-__all__ = ["EPOCH", "initial_state", "surname"]
-
 EPOCH = 1_700_000_000_000_000
 """The time of everything at first, in microseconds."""
 

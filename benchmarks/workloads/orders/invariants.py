@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from .model import FULL_STOCK, STOCK_MARGIN, State, total_of
 
-__all__ = ["Totals", "faults", "totals"]
-
 
 @dataclass(frozen=True, slots=True)
 class Totals:

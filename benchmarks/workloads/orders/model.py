@@ -12,27 +12,6 @@ from typing import NamedTuple, TypeAlias
 
 from structable.spi import Field, TableSpecification, Value
 
-__all__ = [
-    "FULL_STOCK",
-    "RESTOCK",
-    "ROWS",
-    "SPECIFICATIONS",
-    "STOCK_MARGIN",
-    "Customer",
-    "District",
-    "Item",
-    "Line",
-    "Order",
-    "Payment",
-    "Queued",
-    "Size",
-    "State",
-    "Stock",
-    "Warehouse",
-    "as_mapping",
-    "total_of",
-]
-
 FULL_STOCK = 100
 """The quantity of each item in stock at first."""
 

@@ -12,8 +12,6 @@ from .by_rows import OrdersByRows, SqlRow
 from .model import ROWS, Size, State
 from .sql_tables import POSTGRESQL, definitions, select_all
 
-__all__ = ["PsycopgOrders", "load_tables", "read_state"]
-
 Result = TypeVar("Result")
 
 

@@ -19,8 +19,6 @@ from .requests import (
     middle,
 )
 
-__all__ = ["PsycopgWholeOrders"]
-
 _PLACE = b"warehouse = %s AND district = %s"
 _CUSTOMER = _PLACE + b" AND customer = %s"
 

@@ -22,21 +22,6 @@ from .initial import EPOCH, initial_state, surname
 from .invariants import Totals
 from .model import Size, State
 
-__all__ = [
-    "RECENT_ORDERS",
-    "WORK",
-    "CustomerChoice",
-    "Delivery",
-    "NewOrder",
-    "OrderProgram",
-    "OrderStatus",
-    "PaymentMade",
-    "RequestedLine",
-    "StockLevel",
-    "UnknownItemError",
-    "middle",
-]
-
 WORK = "orders"
 """The only kind of work."""
 

@@ -21,8 +21,6 @@ from .requests import (
     middle,
 )
 
-__all__ = ["SpiOrders"]
-
 _ORDER = "warehouse", "district", "number"
 
 

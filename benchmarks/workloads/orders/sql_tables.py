@@ -8,8 +8,6 @@ from structable.spi import FieldType
 
 from .model import SPECIFICATIONS
 
-__all__ = ["POSTGRESQL", "SQLITE", "definitions", "select_all"]
-
 SQLITE = {FieldType.STRING: "TEXT", FieldType.INT: "INTEGER", FieldType.LONG: "INTEGER"}
 POSTGRESQL = {FieldType.STRING: 'text COLLATE "C"', FieldType.INT: "integer", FieldType.LONG: "bigint"}
 

@@ -11,8 +11,6 @@ from .by_rows import OrdersByRows, SqlRow
 from .model import ROWS, Size, State
 from .sql_tables import SQLITE, definitions, select_all
 
-__all__ = ["SqliteOrders"]
-
 Result = TypeVar("Result")
 
 

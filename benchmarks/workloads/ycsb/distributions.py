@@ -8,18 +8,6 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-__all__ = [
-    "SCRAMBLED_ITEMS",
-    "SCRAMBLED_ZETA",
-    "THETA",
-    "Numbers",
-    "ScrambledZipfian",
-    "Zipfian",
-    "keys_of",
-    "scatter",
-    "zeta",
-]
-
 Numbers: TypeAlias = NDArray[np.int64]
 
 THETA = 0.99

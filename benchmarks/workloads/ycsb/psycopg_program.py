@@ -6,8 +6,6 @@ from benchmarks.workloads.postgresql import PostgresqlPlace
 
 from .records import FIELDS, KEY, TABLE, RecordProgram, Shape
 
-__all__ = ["PsycopgRecords"]
-
 _COLUMNS = ", ".join((KEY, *FIELDS))
 _SELECT = f"SELECT {_COLUMNS} FROM {TABLE} WHERE {KEY} = %s".encode()
 _SCAN = f"SELECT {_COLUMNS} FROM {TABLE} WHERE {KEY} >= %s ORDER BY {KEY} LIMIT %s".encode()

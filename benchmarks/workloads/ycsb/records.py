@@ -21,8 +21,6 @@ from structable.spi import Field, TableSpecification
 
 from .distributions import Numbers, ScrambledZipfian, Zipfian, keys_of
 
-__all__ = ["FIELDS", "KEY", "LONGEST_SCAN", "TABLE", "WORKLOADS", "RecordProgram", "Shape", "specification"]
-
 TABLE = "usertable"
 KEY = "id"
 FIELDS = tuple(f"field{number}" for number in range(10))

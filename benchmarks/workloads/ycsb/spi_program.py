@@ -9,8 +9,6 @@ from structable.spi import Range, Transaction, connect
 
 from .records import FIELDS, KEY, TABLE, RecordProgram, Shape, specification
 
-__all__ = ["SpiRecords"]
-
 
 class SpiRecords(RecordProgram):
     """A client of a structable store."""

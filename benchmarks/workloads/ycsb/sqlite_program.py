@@ -6,8 +6,6 @@ from benchmarks.workloads.sqlite import SqlitePlace
 
 from .records import FIELDS, KEY, TABLE, RecordProgram, Shape
 
-__all__ = ["SqliteRecords"]
-
 _COLUMNS = ", ".join((KEY, *FIELDS))
 _SELECT = f"SELECT {_COLUMNS} FROM {TABLE} WHERE {KEY} = ?"
 _SCAN = f"SELECT {_COLUMNS} FROM {TABLE} WHERE {KEY} >= ? ORDER BY {KEY} LIMIT ?"

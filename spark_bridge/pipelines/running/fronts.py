@@ -16,8 +16,6 @@ from structable.spark_bridge.pipelines.graph import LoadedStream, TableFeed
 from structable.spark_bridge.pipelines.planned import Stage, Step
 from structable.spi import FEED_COLUMNS
 
-__all__ = ["Front", "loaded", "read_options"]
-
 _STATE = re.compile(r"^\W*(?:Join|Aggregate|Deduplicate|GlobalLimit|Sort|Flat|Transform)", re.MULTILINE)
 """Matches the nodes of a streaming plan that have state, and some that have none."""
 

@@ -33,8 +33,6 @@ from .open_in_workers import kept, using_store
 if TYPE_CHECKING:
     from structable.access import RateLimit, Retry, TableReadFunction
 
-__all__ = ["RunTables"]
-
 _BATCH = 10_000
 """The number of rows whose keys are read together: the rows of an Arrow batch that Spark gives a task."""
 

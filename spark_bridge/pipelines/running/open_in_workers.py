@@ -13,8 +13,6 @@ from structable.spark_bridge.base.store_client import StoreClient
 from structable.spark_bridge.coordinator.stores import OpenStores
 from structable.spi import Storage
 
-__all__ = ["kept", "using_store"]
-
 IDLE_SECONDS = 60.0
 _ROUND_SECONDS = 10.0
 

@@ -11,8 +11,6 @@ from pyspark.sql import SparkSession
 from structable.spark_bridge.pipelines.plan import Plan
 from structable.spark_bridge.pipelines.restart import check_restart
 
-__all__ = ["PlanFile"]
-
 _NAME = "structable-plan.json"
 
 

@@ -25,8 +25,6 @@ from structable.spark_bridge.write.send_options import SendOptions
 from structable.spark_bridge.write.updates import plan_updates
 from structable.spi import RecordNotFoundError, TableSpecification, Value
 
-__all__ = ["RemoteWrite"]
-
 _IN_FLIGHT = 1_000
 _DELETES, _DEFAULT = "_deletes", "_default"
 

@@ -23,8 +23,6 @@ from structable.spi import WriteMode
 from .plan_files import PlanFile
 from .stages import StageRun, prepared
 
-__all__ = ["PipelineRun", "run_available", "run_batch", "start"]
-
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _AVAILABLE: Mapping[str, object] = {"availableNow": True}
 

@@ -35,8 +35,6 @@ from .lookups import RunTables
 from .streams import derived, require_columns
 from .writes import Write, write_of
 
-__all__ = ["StageRun", "prepared", "record"]
-
 _LOADS = (StepKind.SOURCE, StepKind.CHANGES)
 
 

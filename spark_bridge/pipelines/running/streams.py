@@ -13,8 +13,6 @@ from structable.spark_bridge.pipelines.graph import Map, Merge, PartitionBy, Row
 from structable.spark_bridge.pipelines.partitioners import Partitioner, partition_sql
 from structable.spark_bridge.pipelines.planned import Step
 
-__all__ = ["derived", "require_columns"]
-
 _WATERMARK = "spark.watermarkDelayMs"
 """The key in the metadata of a column that has a watermark."""
 

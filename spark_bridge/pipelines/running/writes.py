@@ -29,8 +29,6 @@ from structable.spi.authors import recording_meter
 from .lookups import RunTables
 from .remote_writes import RemoteWrite
 
-__all__ = ["Write", "write_of"]
-
 
 class Write(Protocol):
     """The write of a step."""

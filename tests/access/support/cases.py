@@ -31,8 +31,6 @@ from structable.spi.authors import lowered_limit
 
 from .fake_clock import outcomes
 
-__all__ = ["StoreCases"]
-
 ROOT = Path(__file__).parents[3]
 Table = AsyncTable[Key, Row]
 

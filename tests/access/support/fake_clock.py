@@ -12,8 +12,6 @@ from typing import TypeVar
 
 from tests.waiting import until
 
-__all__ = ["FakeClockLoop", "advance", "idle", "outcomes", "run"]
-
 Result = TypeVar("Result")
 Event = tuple[selectors.SelectorKey, int]
 

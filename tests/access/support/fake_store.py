@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from structable.access import FunctionTable, TableReadFunction, TableWriteFunction
 from structable.spi import RecordNotFoundError, Value
 
-__all__ = ["Broken", "Call", "FakeStore", "Flaky"]
-
 Record = Mapping[str, object]
 Changes = Mapping[str, Value]
 

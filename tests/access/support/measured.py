@@ -8,8 +8,6 @@ from opentelemetry.metrics import Meter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, Metric, NumberDataPoint
 
-__all__ = ["Measured"]
-
 Attributes = tuple[tuple[str, object], ...]
 
 

@@ -10,8 +10,6 @@ from structable.spi import RecordNotFoundError
 
 from .fake_store import Call, FakeStore
 
-__all__ = ["Missing", "Operation", "State", "check_history", "grown"]
-
 State = tuple[int, ...] | None  # the numbers of the operations that made a row, in order; None: there is no row
 Effect = tuple[str, object]
 

@@ -10,8 +10,6 @@ import threading
 
 from structable.spi import Storage, Transaction, connect
 
-__all__ = ["add_until"]
-
 
 def add_once(transaction: Transaction) -> None:
     table = transaction.table("hot_rows")

@@ -16,8 +16,6 @@ from .fake_clock import advance, idle
 from .fake_store import Broken, FakeStore, Flaky
 from .model import Missing, Operation, check_history, grown
 
-__all__ = ["Plan", "Schedule", "random_plan"]
-
 Record = Mapping[str, object]
 Table = AsyncTable[Hashable, Record]
 

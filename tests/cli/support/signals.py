@@ -6,8 +6,6 @@ import contextlib
 import signal
 from collections.abc import Iterator
 
-__all__ = ["inherited"]
-
 
 @contextlib.contextmanager
 def inherited(*ignored: signal.Signals) -> Iterator[None]:

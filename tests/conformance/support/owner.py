@@ -13,8 +13,6 @@ from pathlib import Path
 
 from structable.spi import Storage, connect
 
-__all__ = ["owned", "owner_process"]
-
 _ROOT = Path(__file__).parents[3]
 
 

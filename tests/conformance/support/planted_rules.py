@@ -2,8 +2,6 @@
 
 from structable.testing.conformance.isolation import IsolationCases
 
-__all__ = ["ALLOWED", "CAUGHT", "rules_of"]
-
 MACHINE = "test_random_operations_match_the_model"
 
 CAUGHT = {

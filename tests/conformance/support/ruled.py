@@ -55,8 +55,6 @@ from structable.spi.authors import (
     named_fields,
 )
 
-__all__ = ["RuledStorage", "ruled_stores"]
-
 TWIN, LOWER = "hidden_twin", "hidden_lower"
 """Another name of the first field outside the key, and what is derived of the first string there."""
 HIDDEN = {TWIN, LOWER}

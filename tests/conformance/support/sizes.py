@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["examples", "share_of"]
-
 _SHARE = float(os.environ.get("STRUCTABLE_TEST_SUITE_SHARE", "1"))
 
 

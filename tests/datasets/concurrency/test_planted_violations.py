@@ -34,25 +34,14 @@ from structable.datasets.tables.applications import (
     ApplicationState,
 )
 from structable.datasets.tables.artifacts import APPLICATION_CLASSES, ARTIFACTS
-from structable.datasets.tables.catalog import (
-    DATASET_INSTANCES,
-    METADATA,
-    METADATA_TERMS,
-    DatasetInstance,
-)
+from structable.datasets.tables.catalog import DATASET_INSTANCES, METADATA, METADATA_TERMS, DatasetInstance
 from structable.datasets.tables.coordination import LEASES
 from structable.datasets.tables.field_lineage import LINEAGE_OPERATIONS
 from structable.datasets.tables.jobs import JOB_KEYS, JobKey
 from structable.datasets.tables.lineage import LINEAGE_BY_PROGRAM, USAGE_BY_DATASET
 from structable.datasets.tables.namespaces import CONFIGS, NAMESPACES, PROFILE_ASSIGNMENTS, Config, ProfileAssignment
 from structable.datasets.tables.platform import CAPABILITY_OPERATIONS, EXTERNAL_POSITIONS, OPERATIONS, PEERS
-from structable.datasets.tables.runs import (
-    PROVISIONING_TASKS,
-    RUN_COUNTS,
-    RUNS,
-    WORKFLOW_NODES,
-    WORKFLOW_STATISTICS,
-)
+from structable.datasets.tables.runs import PROVISIONING_TASKS, RUN_COUNTS, RUNS, WORKFLOW_NODES, WORKFLOW_STATISTICS
 from structable.datasets.tables.schedules import (
     SCHEDULE_JOBS,
     SCHEDULE_TRIGGERS,

@@ -12,14 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from structable.datasets import (
-    AlreadyExistsError,
-    IllegalTransitionError,
-    Job,
-    JobState,
-    LeaseLostError,
-    NotFoundError,
-)
+from structable.datasets import AlreadyExistsError, IllegalTransitionError, Job, JobState, LeaseLostError, NotFoundError
 from structable.spi import Storage
 from tests.datasets.machines.conftest import Explore
 from tests.datasets.support.session_machine import SessionMachine

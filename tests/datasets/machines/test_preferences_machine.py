@@ -8,12 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from structable.datasets import (
-    NotFoundError,
-    Preferences,
-    Resolved,
-    StaleGenerationError,
-)
+from structable.datasets import NotFoundError, Preferences, Resolved, StaleGenerationError
 from structable.spi import Storage
 from tests.datasets.machines.conftest import Explore
 from tests.datasets.support.session_machine import SessionMachine

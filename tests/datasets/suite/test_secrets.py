@@ -8,14 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from structable.datasets import (
-    EnvironmentKeys,
-    FileKeys,
-    NotFoundError,
-    SecretError,
-    StaleGenerationError,
-    SystemData,
-)
+from structable.datasets import EnvironmentKeys, FileKeys, NotFoundError, SecretError, StaleGenerationError, SystemData
 from structable.spi import Storage
 from tests.datasets.conftest import Begin
 from tests.datasets.support.keys import Keys, tampered

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 
-__all__ = ["Clock"]
-
 
 class Clock:
     """Gives the time that it was set to: `SystemData.open(..., clock=clock)`."""

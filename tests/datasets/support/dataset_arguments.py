@@ -27,8 +27,6 @@ from structable.datasets import (
 )
 from structable.datasets.identifiers import joined
 
-__all__ = ["BEGIN", "NAMES", "Arguments", "Call", "Maker", "Read"]
-
 BEGIN = dt.datetime(2026, 1, 5, 12, tzinfo=dt.UTC)
 _NAMESPACES = ("default",) * 5 + ("sales", "sales", "team-1", "system", "absent")
 _APPLICATIONS = ("shop", "shop2", "läden/ω", "\U0001f4b0", "x" * 255)

@@ -22,8 +22,6 @@ from structable.datasets import (
 
 from .dataset_arguments import BEGIN, NAMES, Call, Maker, Read
 
-__all__ = ["BEGIN", "Call", "RandomCalls"]
-
 
 def _makers(m: Maker) -> dict[str, list[Callable[[], Call]]]:
     """Return, for each dataset, functions that make a call of it."""

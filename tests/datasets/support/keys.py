@@ -5,8 +5,6 @@ from __future__ import annotations
 from structable.datasets import SecretError, Session
 from structable.spi import Value
 
-__all__ = ["Keys", "tampered"]
-
 
 class Keys:
     """A provider of master keys."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["NEXT_CLUSTER", "NEXT_STATUS"]
-
 NEXT_STATUS = {
     "PENDING": {"STARTING", "KILLED", "FAILED", "REJECTED", "STOPPING"},
     "STARTING": {"RUNNING", "SUSPENDED", "STOPPING", "COMPLETED", "KILLED", "FAILED"},

@@ -17,8 +17,6 @@ from .clock import Clock
 from .stores import emptied
 from .ticks import Ticks
 
-__all__ = ["SessionMachine"]
-
 Model = TypeVar("Model")
 
 

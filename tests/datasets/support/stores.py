@@ -16,8 +16,6 @@ from tests.conformance.support.owner import owned, owner_process
 from tests.hbase.support.shared import fresh_prefix
 from tests.postgresql.support.shared import fresh_schema
 
-__all__ = ["STORES", "emptied", "opened", "url_of"]
-
 STORES = [
     "memory",
     "leveldb",

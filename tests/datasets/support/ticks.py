@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Ticks"]
-
 
 class Ticks:
     """Gives the seconds that it was set to: `SystemData.open(..., monotonic=ticks)`."""

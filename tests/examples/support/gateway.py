@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-__all__ = ["ROOT", "Answer", "Gateway", "running"]
-
 ROOT = Path(__file__).parents[3]
 SPECIFICATION = ROOT / "examples" / "gateway" / "profiles.json"
 

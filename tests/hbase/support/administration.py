@@ -11,8 +11,6 @@ from pathlib import Path
 
 from .settings import JAVA
 
-__all__ = ["Administration", "AdministrationError"]
-
 _PROGRAM = Path(__file__).with_name("Administration.java")
 
 

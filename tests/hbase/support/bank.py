@@ -10,18 +10,6 @@ from collections import Counter
 
 from structable.spi import Field, Row, RowKind, Storage, TableSpecification, Transaction, Value
 
-__all__ = [
-    "OPENING",
-    "account",
-    "balances",
-    "open_bank",
-    "payday",
-    "quick",
-    "require_fed",
-    "require_sound",
-    "transfer",
-]
-
 OPENING = 100
 _QUICK: dict[str, float] = {"lease": 1, "session_timeout": 2, "late_writes": 0, "housekeeping": 0.3}
 _BANDS = 4  # each transfer, of a small amount, changes an account's band

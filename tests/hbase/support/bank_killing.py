@@ -18,8 +18,6 @@ from structable.spi import Storage, Transaction
 from .bank import require_sound, transfer
 from .internals import collect_garbage
 
-__all__ = ["at_each_step_of_a_job", "killed", "stalled_commit", "write_on"]
-
 _ROOT = Path(__file__).parents[3]
 _KILLED = -9
 _TIMEOUT = 120

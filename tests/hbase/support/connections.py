@@ -12,8 +12,6 @@ from tests.servers.processes import ServerFailedError
 if TYPE_CHECKING:
     import happybase
 
-__all__ = ["READY", "START_TIMEOUT", "connect", "wait_until_served"]
-
 START_TIMEOUT = 120.0
 """Seconds that a server gets to start."""
 

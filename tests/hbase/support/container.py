@@ -9,8 +9,6 @@ from pathlib import Path
 from .connections import connect, wait_until_served
 from .settings import GATEWAY, HBASE, JAVA, LOGGING, site
 
-__all__ = ["running_container"]
-
 _IMAGE = "maven:3-eclipse-temurin-17"
 _PORT = 9090
 

@@ -22,8 +22,6 @@ from thriftpy2.protocol import TBinaryProtocol, TCompactProtocol
 from thriftpy2.thrift import TApplicationException, TProcessor
 from thriftpy2.transport import TBufferedTransport, TFramedTransport, TSocket, TTransportException
 
-__all__ = ["FakeGateway", "FakeTables"]
-
 Struct = Any
 """The definitions of the IDL."""
 

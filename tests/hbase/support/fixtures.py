@@ -18,8 +18,6 @@ from . import jars
 from .server import Server
 from .shared import Place, Sweeper, fresh_prefix, shared_server
 
-__all__ = ["StartHBase", "hbase_prefix", "hbase_server", "hbase_sweeper", "hbase_url", "start_hbase"]
-
 
 class StartHBase(Protocol):
     """Starts an HBase of the test's own."""

@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.backends.hbase.thrift.requests import (
-    ThriftCall,
-    increment,
-)
+from structable.backends.hbase.thrift.requests import ThriftCall, increment
 from tests.hbase.support.fake_gateway import FakeGateway, Fault
 from tests.hbase.support.shared import Place
 

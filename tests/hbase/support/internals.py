@@ -14,8 +14,6 @@ from structable.backends.hbase.upkeep.rounds import RoundReport
 from structable.backends.ordered.storage import OrderedStorage
 from structable.spi import Storage
 
-__all__ = ["collect_garbage", "drained", "engine_of", "hold_finaliser", "round_trips", "stall_beside_janitor"]
-
 _TIMEOUT = 60.0
 
 

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from tests.servers.fetching import cache, fetch, filled_once
 
-__all__ = ["VERSION_VARIABLE", "missing", "resolve"]
-
 VERSION_VARIABLE = "STRUCTABLE_TEST_HBASE_VERSION"
 
 _POM = Path(__file__).with_name("pom.xml")

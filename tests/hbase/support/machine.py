@@ -15,8 +15,6 @@ from tests.servers.processes import ServerFailedError, end_and_wait
 from . import jars
 from .settings import JAVA, LOGGING, site
 
-__all__ = ["Machine"]
-
 _TIMEOUT = 4.0  # seconds that a JVM gets to stop by itself; being killed then loses nothing
 _ABORTING = b"***** ABORTING "
 

@@ -9,8 +9,6 @@ import sys
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Worker", "killed_at"]
-
 _SETUP = """
 import json, os, signal, sys
 from structable.backends.hbase import failpoints

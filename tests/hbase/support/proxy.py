@@ -16,8 +16,6 @@ from thriftpy2.thrift import TType
 
 from tests.servers.proxy import ForwardingProxy, Link
 
-__all__ = ["Fault", "Proxy", "Trap"]
-
 _TIMEOUT = 60
 _QUIET = 0.1  # seconds without a request, after which the client must be waiting for replies
 

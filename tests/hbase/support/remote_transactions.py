@@ -16,8 +16,6 @@ from structable.spi import Isolation, Storage, Transaction, connect
 
 from .internals import hold_finaliser
 
-__all__ = ["OtherProcess"]
-
 
 class OtherProcess:
     """A process with a storage of its own, one after the other, and with the transactions of a `Storage`."""

@@ -24,8 +24,6 @@ from .settings import GATEWAY, HBASE
 if TYPE_CHECKING:
     import happybase
 
-__all__ = ["Gateway", "Server", "ServerFailedError"]
-
 _QUICK = Path(__file__).with_name("Quick.java")
 _HEAP = "4g"  # of HBase: its metrics keep up to half a megabyte of every table that was dropped
 _ATTEMPTS = 3  # at ports that may be taken between their choice and the server's start

@@ -8,8 +8,6 @@ from xml.sax.saxutils import escape
 from tests.quick_java import QUICK_JAVA
 from tests.servers.processes import HOST
 
-__all__ = ["GATEWAY", "HBASE", "JAVA", "LOGGING", "site"]
-
 _OPENED = "java.io java.nio sun.nio.ch java.lang jdk.internal.ref java.lang.reflect java.util java.util.concurrent"
 
 JAVA = (

@@ -25,8 +25,6 @@ from .server import Server
 if TYPE_CHECKING:
     import happybase
 
-__all__ = ["URL_VARIABLE", "NoServerError", "Place", "Sweeper", "fresh_prefix", "shared_server", "with_options"]
-
 URL_VARIABLE = "STRUCTABLE_TEST_HBASE_URL"
 """Names a gateway to test on, `hbase://host:port[?transport=framed&protocol=compact]`. All may make tables there."""
 

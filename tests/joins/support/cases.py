@@ -45,8 +45,6 @@ from .moments import rule_of_a_moment
 from .programs import Crash, run_program
 from .tables import FEED, ORDERS, PRODUCTS, Limits, join_of, rows_of, told
 
-__all__ = ["JoinCases"]
-
 LIMITS = [
     pytest.param({}, id="small"),
     pytest.param({"small": 0}, id="large"),

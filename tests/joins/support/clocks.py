@@ -6,8 +6,6 @@ import time
 
 from structable.spark_bridge.joins.progress import LEASE_SECONDS
 
-__all__ = ["LeaseClock"]
-
 
 class LeaseClock:
     """Stands in for the module `time` where leases are counted."""

@@ -10,8 +10,6 @@ import pytest
 from structable.spark_bridge.joins.failpoints import failpoints
 from structable.spi import FieldRule, Storage, WriteJob, WriteMode
 
-__all__ = ["rule_of_a_moment"]
-
 
 @contextmanager
 def rule_of_a_moment(storage: Storage, table: str, rule: FieldRule) -> Iterator[None]:

@@ -17,8 +17,6 @@ from structable.spi import Field, RowKind, Storage, StructuredTable, TableNotFou
 from .clocks import LeaseClock
 from .tables import FEED, Limits
 
-__all__ = ["Crash", "Program", "batch_join", "doubled", "plain", "run_program", "state_of"]
-
 Key = tuple[Any, ...]
 Rows = dict[Key, dict[str, Any]]
 

@@ -8,8 +8,6 @@ from structable.spark_bridge import TableRef
 from structable.spark_bridge.joins import ForeignKeyJoin
 from structable.spi import Field, Storage, TableSpecification
 
-__all__ = ["FEED", "ORDERS", "PRODUCTS", "Limits", "join_of", "rows_of", "told"]
-
 FEED = {"changelog-producer": "lookup"}
 ORDERS = TableSpecification(
     "orders",

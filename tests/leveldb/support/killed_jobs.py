@@ -6,8 +6,6 @@ import pytest
 
 from structable.backends.ordered.jobs import rows
 
-__all__ = ["COUNT_WRITES", "OPEN", "small_chunks"]
-
 CHUNK_ROWS = 20
 COUNT_WRITES = f"""
 from structable.backends.ordered.jobs import rows

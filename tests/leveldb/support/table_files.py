@@ -7,8 +7,6 @@ from pathlib import Path
 from structable.backends.leveldb.native.logs import read_number
 from structable.backends.leveldb.native.manifest import read_manifest
 
-__all__ = ["compressions", "table_files"]
-
 _KINDS = {0: "none", 1: "snappy"}
 _FOOTER = 48
 

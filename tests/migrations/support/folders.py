@@ -8,8 +8,6 @@ from pathlib import Path
 
 from structable.spi import Field, Storage, TableSpecification, Value
 
-__all__ = ["RUNS", "Scripts", "put_runs"]
-
 RUNS = TableSpecification(
     "runs",
     [

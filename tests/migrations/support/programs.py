@@ -15,8 +15,6 @@ from pathlib import Path
 
 from structable.spi import Row, Storage, Value, connect
 
-__all__ = ["UP", "Model", "Process", "Program", "models_of", "require_rows", "wanted"]
-
 ROOT = Path(__file__).parents[3]
 
 UP = """

@@ -23,8 +23,6 @@ from structable.spark_bridge.pipelines import JoinWindow, Pipeline, Stream, Tabl
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["WINDOW", "declare", "inputs_of", "lines", "load", "orders", "write"]
-
 WINDOW = JoinWindow("at", "seen", "1 minute", "1 minute", "1 minute", "1 minute")
 STORE = "leveldb:///tmp/pipelines"
 

@@ -6,8 +6,6 @@ from structable.spark_bridge import TableRef
 from structable.spark_bridge.pipelines import Pipeline
 from tests.pipelines.support.declared import STORE, WINDOW, load, write
 
-__all__ = ["broken", "pipeline"]
-
 
 def _declared(countries: int) -> Pipeline:
     pipeline = Pipeline("pages")

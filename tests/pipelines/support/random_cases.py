@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 
-__all__ = ["agreeing_case", "random_case"]
-
 
 def random_case(chance: random.Random) -> list[list[str]]:
     """Return a case of at most 12 streams, tables apart."""

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from tests.servers.fetching import cache, fetch, filled_once
 
-__all__ = ["MINIMUM", "VERSION_VARIABLE", "find_binaries"]
-
 MINIMUM = 14
 """The oldest major version that structable works with."""
 

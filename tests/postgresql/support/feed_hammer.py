@@ -23,8 +23,6 @@ from structable.spi import Change, Field, Storage, TableSpecification, connect
 
 from .feed_writer import APPLICATION
 
-__all__ = ["Fault", "Findings", "hammer"]
-
 TABLES = ("t", "u")
 _WRITERS = 8
 _PAUSES = (

@@ -11,8 +11,6 @@ from collections import Counter
 import psycopg
 from psycopg import sql
 
-__all__ = ["APPLICATION"]
-
 APPLICATION = "structable hammer"
 _KEYS = 10
 _LEVELS = ("read committed", "read committed", "repeatable read", "serializable")

@@ -18,19 +18,6 @@ from .binaries import MINIMUM, find_binaries
 from .server import Server
 from .shared import Place, Schema, fresh_schema, shared_server
 
-__all__ = [
-    "StartPgBouncer",
-    "StartServer",
-    "postgresql_conninfo",
-    "postgresql_place",
-    "postgresql_schema",
-    "postgresql_server",
-    "postgresql_url",
-    "session_pooler",
-    "start_pgbouncer",
-    "start_postgresql",
-]
-
 
 class StartServer(Protocol):
     """Starts a server of the test's own."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import psycopg
 from psycopg import sql
 
-__all__ = ["plant", "sprung"]
-
 _SAFE = "-c search_path=pg_catalog"
 _CLASS = 1_196_579
 """Of the advisory locks that traps take."""

@@ -19,8 +19,6 @@ from tests.servers.processes import HOST, ServerFailedError, end_and_wait, free_
 
 from .server import server_user
 
-__all__ = ["Server", "find_pgbouncer", "renames_statements"]
-
 _TIMEOUT = 60  # seconds that it gets to start
 _ATTEMPTS = 5  # at a port that stays free between its choice and the start
 

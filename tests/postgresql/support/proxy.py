@@ -18,8 +18,6 @@ from urllib.parse import urlsplit
 
 from tests.servers.proxy import ForwardingProxy, Link
 
-__all__ = ["ANYTHING", "COMMIT", "Cut", "Message", "Pooler", "Proxy", "Trap", "statement"]
-
 _TIMEOUT = 60
 _LENGTH = struct.Struct("!I")
 _START_UP = struct.pack("!I", 196608)  # the protocol's version, 3.0; encryption and cancel requests differ

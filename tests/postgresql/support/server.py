@@ -22,8 +22,6 @@ from tests.servers.processes import HOST, ServerFailedError, children, end_and_w
 
 from .binaries import MINIMUM, find_binaries
 
-__all__ = ["DATABASE", "ROLE", "Server", "ServerFailedError", "server_user"]
-
 ROLE = "app"
 """The role of the tests: no superuser; owns the database."""
 

@@ -20,8 +20,6 @@ from tests.servers.revival import require_alive, require_reachable
 from .binaries import MINIMUM, VERSION_VARIABLE, find_binaries
 from .server import Server
 
-__all__ = ["URL_VARIABLE", "NoServerError", "Place", "Schema", "fresh_schema", "shared_server"]
-
 URL_VARIABLE = "STRUCTABLE_TEST_POSTGRESQL_URL"
 """Names a database to test on, `postgresql://user:password@host:port/database`. The role may make schemas in it."""
 

@@ -8,8 +8,6 @@ import psycopg
 from structable.spi import CommitResult, StagedWrite, Storage, WriteJob
 from tests.postgresql.support.shared import Schema
 
-__all__ = ["commit_behind", "process_that_waits"]
-
 
 def commit_behind(
     schema: Schema, statements: Iterable[str], storage: Storage, job: WriteJob, staged: StagedWrite

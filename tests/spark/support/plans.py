@@ -11,8 +11,6 @@ from pyspark.sql import SparkSession
 from structable.spark_bridge.coordinator.applications import coordinator_of
 from structable.spi import Aggregation, Filter
 
-__all__ = ["Planned", "planned_scans"]
-
 
 class Planned(NamedTuple):
     """What a scan gives, its filter, and the execution in which it was planned."""

@@ -7,8 +7,6 @@ from random import Random
 
 from structable.spi import Field, Storage, TableSpecification
 
-__all__ = ["SETTINGS", "create_tables", "random_query"]
-
 EMP = TableSpecification(
     "emp",
     [Field.long("id"), Field.long("boss"), Field.string("team"), Field.long("cents"), Field.decimal("price", 12, 2)],

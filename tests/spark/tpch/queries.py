@@ -5,8 +5,6 @@ Columns, joins, conditions and orders are TPC-H's. The texts are ours: standard 
 
 from __future__ import annotations
 
-__all__ = ["LEFT_OPEN", "NUMBERS", "query"]
-
 LEFT_OPEN = frozenset({3, 5, 10, 11, 18})
 """The queries whose order leaves open how rows of equal values follow one another."""
 

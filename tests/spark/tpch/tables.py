@@ -14,8 +14,6 @@ import pyarrow.parquet as pq
 from structable.spi import Field, TableSpecification, connect
 from structable.spi.arrow import arrow_schema
 
-__all__ = ["LEAST_SCALE", "TABLES", "generate", "load"]
-
 LEAST_SCALE = 0.01
 
 _BATCH = 10_000

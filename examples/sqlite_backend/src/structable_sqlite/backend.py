@@ -12,8 +12,6 @@ from structable.spi import COMMON_OPTIONS, Backend, Option, OptionValue, Storage
 from .database import Database
 from .engine import SQLiteEngine
 
-__all__ = ["SQLiteBackend"]
-
 
 class SQLiteBackend(Backend):
     """Stores in one SQLite file, for several processes of one machine."""

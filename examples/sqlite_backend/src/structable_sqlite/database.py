@@ -16,8 +16,6 @@ from structable.spi.authors import may_create
 
 from .errors import translated
 
-__all__ = ["Database"]
-
 _APPLICATION = 0x53545242
 _FORMAT = 1
 _READERS = 64

@@ -23,18 +23,12 @@ from structable.backends.ordered import (
     StagedRun,
     WriteSet,
 )
-from structable.spi import (
-    CommitOutcomeUnknownError,
-    TransactionClosedError,
-    TransactionConflictError,
-)
+from structable.spi import CommitOutcomeUnknownError, TransactionClosedError, TransactionConflictError
 
 from .database import Database
 from .errors import primary_code, translated
 from .pair_files import drop_runs, find_runs, make_plan, read_pairs, write_run
 from .snapshot import SQLiteSnapshot
-
-__all__ = ["SQLiteEngine"]
 
 _CHANGED = "SELECT changed FROM pairs WHERE key = ?"
 _WRITTEN = "SELECT written FROM pairs WHERE key = ?"

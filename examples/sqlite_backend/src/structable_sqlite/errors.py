@@ -9,8 +9,6 @@ from pathlib import Path
 
 from structable.spi import DataCorruptionError, StorageUnavailableError, StructableError
 
-__all__ = ["primary_code", "translated"]
-
 _UNREADABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 

@@ -19,8 +19,6 @@ from structable.backends.ordered import Pair, SplitPlan, StagedRun
 
 from .errors import translated
 
-__all__ = ["drop_runs", "find_runs", "make_plan", "read_pairs", "write_run"]
-
 _GRACE_SECONDS = 60.0
 _UNFINISHED_SECONDS = 24 * 3600.0
 

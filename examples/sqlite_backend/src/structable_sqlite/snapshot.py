@@ -11,8 +11,6 @@ from structable.spi import TransactionClosedError
 from .database import Database, Reader
 from .errors import translated
 
-__all__ = ["SQLiteSnapshot"]
-
 
 class SQLiteSnapshot(EngineSnapshot):
     """The newest state at the time of construction. `number` is the number of commits in it."""

@@ -33,8 +33,6 @@ from .cascade_workloads import CASCADED
 from .rows import Rows, path_problems
 from .schedule_workloads import dropped_trigger
 
-__all__ = ["INVARIANTS"]
-
 _MEMBERS: Final[tuple[RecordTable[Any], ...]] = (
     APPLICATIONS,
     PREFERENCES,

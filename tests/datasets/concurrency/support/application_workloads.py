@@ -6,31 +6,9 @@ import datetime as dt
 import random
 import uuid
 
-from structable.datasets import (
-    Changed,
-    Ignored,
-    ProfileStatus,
-    ProgramRef,
-    Run,
-    RunStatus,
-    Session,
-    SystemData,
-)
+from structable.datasets import Changed, Ignored, ProfileStatus, ProgramRef, Run, RunStatus, Session, SystemData
 
 from .ledger import note
-
-__all__ = [
-    "APPLICATIONS",
-    "NAMESPACES",
-    "PROFILES",
-    "RUNNING",
-    "RUNS",
-    "RUN_IDS",
-    "deploy",
-    "ensure_application",
-    "new_tag",
-    "run_tag",
-]
 
 NS = "default"
 RUN_IDS = tuple(f"01900000-0000-7000-8000-{number:012x}" for number in range(24))

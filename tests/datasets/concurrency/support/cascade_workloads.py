@@ -8,8 +8,6 @@ from structable.datasets import DatasetRef, ProfileStatus, ProgramRef, ProvidedP
 
 from .application_workloads import RUN_IDS, deploy, new_tag
 
-__all__ = ["CASCADED", "CASCADES", "add_to_application", "add_to_namespace"]
-
 CASCADED = ("c0", "c1")
 """The namespaces that are removed. What has one of their names exists only if they do."""
 _APPLICATIONS = ("a0", "a1")

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from structable.spi import FeedPosition, Isolation, Storage, StructuredTable, Transaction
 from structable.spi.authors import DelegatingStorage
 
-__all__ = ["ObservedCommits"]
-
 
 class ObservedCommits(DelegatingStorage):
     """A storage that is another one, but for its commits.

@@ -10,8 +10,6 @@ from structable.datasets import Message, Session, SystemData, Topic
 
 from .ledger import note
 
-__all__ = ["COUNTED", "POISON", "JumpingClock", "consume"]
-
 COUNTED = Topic("counted", bytes)
 POISON = b"poison"
 

@@ -14,8 +14,6 @@ from structable.datasets.tables.field_lineage import (
 
 from .rows import Rows
 
-__all__ = ["INVARIANTS"]
-
 
 def plugins_are_those_of_the_artifacts(rows: Rows) -> list[str]:
     wanted = set()

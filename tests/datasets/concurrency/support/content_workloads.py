@@ -18,8 +18,6 @@ from structable.datasets import (
 
 from .application_workloads import new_tag
 
-__all__ = ["ARTIFACTS", "FIELD_LINEAGE"]
-
 NS = "default"
 
 # Artifacts

@@ -10,8 +10,6 @@ from structable.datasets.tables.coordination import LEASES, PERMITS
 from .coordination_workloads import PERMITS_LIMIT
 from .rows import Rows
 
-__all__ = ["INVARIANTS"]
-
 
 def owners_of_a_lease_write_one_after_the_other(rows: Rows) -> list[str]:
     """Check that each write under a lease saw all that came before, and that no earlier owner wrote after a later."""

@@ -10,8 +10,6 @@ from structable.datasets import Leader, Lease, LeaseLostError, Permit, Session, 
 from .application_workloads import new_tag
 from .ledger import LEDGER, Entry, entries, note
 
-__all__ = ["LEASES", "PERMITS", "PERMITS_LIMIT", "fast_monotonic"]
-
 _LEASE = "job"
 _POOL = "pool"
 _SMALL_POOL = "small"

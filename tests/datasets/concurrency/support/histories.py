@@ -9,8 +9,6 @@ from structable.datasets.system.messages import parse_id
 
 from .publishing import Publish
 
-__all__ = ["Seen", "problems"]
-
 Seen = tuple[str, bytes]
 """The id and the body of a message."""
 

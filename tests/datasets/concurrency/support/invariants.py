@@ -17,8 +17,6 @@ from . import (
 )
 from .rows import Rows, rows_of
 
-__all__ = ["INVARIANTS", "Invariant", "violations"]
-
 Invariant = Callable[[Rows], list[str]]
 
 INVARIANTS: Final[dict[str, Invariant]] = {

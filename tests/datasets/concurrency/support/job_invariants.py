@@ -10,8 +10,6 @@ from structable.datasets.tables.jobs import JOB_KEYS, JOBS
 
 from .rows import Rows
 
-__all__ = ["INVARIANTS"]
-
 
 def each_job_is_in_one_state(rows: Rows) -> list[str]:
     stored = Counter(job.id for job in rows.of(JOBS))

@@ -13,8 +13,6 @@ from structable.datasets import Job, JobState, LeaseLostError, NotFoundError, Se
 from .application_workloads import new_tag
 from .ledger import note
 
-__all__ = ["JOBS", "complete", "finish", "rescue"]
-
 _QUEUE = "q"
 _KEYS = (None, "a", "b")
 

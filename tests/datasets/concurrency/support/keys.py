@@ -6,8 +6,6 @@ import random
 
 from structable.datasets import SecretError
 
-__all__ = ["RotatingKeys"]
-
 
 class RotatingKeys:
     """A provider of two master keys, each the current one half of the time; safe to share between threads."""

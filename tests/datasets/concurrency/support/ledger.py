@@ -8,8 +8,6 @@ from typing import Annotated
 from structable.datasets import Json, Record, RecordTable
 from structable.spi import Range, Transaction
 
-__all__ = ["LEDGER", "Entry", "entries", "note"]
-
 
 class Entry(Record):
     """A fact; each has a key of its own, so that writing one conflicts with nothing."""

@@ -8,8 +8,6 @@ from structable.datasets.tables.messaging import DEAD_LETTERS
 
 from .rows import Rows
 
-__all__ = ["INVARIANTS"]
-
 
 def messages_are_received_once(rows: Rows) -> list[str]:
     """Check that a group received each message at most once, and none that was not published, or that it gave up."""

@@ -15,8 +15,6 @@ from structable.datasets import Batch, Consumer, Message, NotFoundError, Session
 from .application_workloads import new_tag
 from .ledger import note
 
-__all__ = ["MESSAGES"]
-
 _TOPIC = Topic("workload", bytes)
 _GROUPS = ("g", "h")
 

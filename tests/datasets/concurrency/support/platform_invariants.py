@@ -36,8 +36,6 @@ from structable.datasets.tables.secrets import (
 from .keys import RotatingKeys
 from .rows import Rows, path_problems
 
-__all__ = ["INVARIANTS"]
-
 
 def preferences_count_their_changes(rows: Rows) -> list[str]:
     problems = []

@@ -19,20 +19,6 @@ from structable.datasets import (
 from .application_workloads import RUN_IDS, new_tag
 from .ledger import note
 
-__all__ = [
-    "CREDENTIALS",
-    "DATASET_CATALOG",
-    "LINEAGE",
-    "METADATA",
-    "OPERATIONS",
-    "OWNERS_AND_PEERS",
-    "POSITIONS",
-    "PREFERENCES",
-    "PROVISIONING",
-    "SECRETS",
-    "WORKFLOWS",
-]
-
 NS = "default"
 _MIDNIGHT = dt.datetime(2026, 1, 5, tzinfo=dt.UTC)
 _DAY = dt.timedelta(days=1)

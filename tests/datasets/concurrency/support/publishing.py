@@ -14,8 +14,6 @@ from collections.abc import Callable
 from structable.datasets import SystemData, Topic
 from structable.spi import TransactionConflictError, connect
 
-__all__ = ["HISTORY", "Publish", "publish"]
-
 HISTORY = Topic("history", bytes)
 Publish = dict[str, object]
 _LONGEST_HELD = 0.02

@@ -12,8 +12,6 @@ from structable.spi import Transaction
 
 from .ledger import LEDGER, Entry
 
-__all__ = ["Rows", "path_problems", "rows_of"]
-
 R = TypeVar("R", bound=Record)
 
 

@@ -19,8 +19,6 @@ from structable.datasets import (
 from .application_workloads import ensure_application, new_tag
 from .ledger import entries, note
 
-__all__ = ["SCHEDULES", "SCHEDULE_JOBS", "dropped_trigger"]
-
 NS = "default"
 APPLICATION = "scheduled"
 _NAMES = ("s0", "s1", "s2")

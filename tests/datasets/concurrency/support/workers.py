@@ -15,8 +15,6 @@ from structable.datasets import SystemData
 
 from .workloads import work
 
-__all__ = ["Processes", "in_threads"]
-
 ROOT = Path(__file__).parents[4]
 
 

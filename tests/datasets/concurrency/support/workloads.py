@@ -25,8 +25,6 @@ from . import (
 from .consuming import JumpingClock
 from .keys import RotatingKeys
 
-__all__ = ["KEYLESS", "WORKLOADS", "Action", "act", "open_system", "operations_of", "work"]
-
 Action = Callable[[SystemData, random.Random], None]
 """One operation on keys that all workers share. It may end in a `DatasetError` that another worker's work explains."""
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["ACKNOWLEDGE", "CREATE", "Event", "crash", "read_record"]
-
 CREATE, WRITE, TRUNCATE, SYNC, RENAME, UNLINK, MKDIR, LINK, ACKNOWLEDGE = range(1, 10)
 _ENTRY = struct.Struct("<IIIIQ")
 _PAGE = 4096

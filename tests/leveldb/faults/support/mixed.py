@@ -18,8 +18,6 @@ from structable.spi import Value
 
 from .workload import Step, create_tables, do_step, open_store
 
-__all__ = ["Turn", "last_durable", "perform_mixed", "turns"]
-
 _TURNS = 40
 _KEYS = 6
 _REOPENINGS = (13, 27)

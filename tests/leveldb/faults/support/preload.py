@@ -22,8 +22,6 @@ from structable.spi import DataCorruptionError, StructableError
 from .mixed import perform_mixed
 from .workload import perform, writer
 
-__all__ = ["FaultKind", "Worker", "build"]
-
 _SOURCE = Path(__file__).with_name("fault_io.c")
 
 

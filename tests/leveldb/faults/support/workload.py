@@ -27,23 +27,6 @@ from structable.spi import (
     connect,
 )
 
-__all__ = [
-    "BATCHES",
-    "STEPS",
-    "Crash",
-    "State",
-    "Step",
-    "acknowledged",
-    "check",
-    "create_tables",
-    "do_step",
-    "open_store",
-    "perform",
-    "states",
-    "states_after",
-    "writer",
-]
-
 State = Mapping[str, Mapping[int, Mapping[str, Value]]]
 """The rows of each table by their key, without nulls."""
 
