@@ -73,7 +73,7 @@ class Intents:
         """End the intent of a stopped worker: abort its job unless it is committed, and clear the intent."""
         intent = record.intent
         assert intent is not None
-        committed: bool | None = self._outcome(intent)
+        committed: bool | None = self.outcome(intent)
         if not committed and intent.forgotten:
             committed = None
         _log.warning(
@@ -84,7 +84,8 @@ class Intents:
         )
         self.end(record.consumer, intent.job_id, committed=committed)
 
-    def _outcome(self, intent: Intent) -> bool:
+    def outcome(self, intent: Intent) -> bool:
+        """Abort the job of an intent unless it is committed, and return whether it is."""
         try:
             job = self._storage.begin_write(self._result, mode=WriteMode.CHANGES, job_id=intent.job_id)
             if not job.committed:

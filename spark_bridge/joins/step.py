@@ -319,8 +319,8 @@ class Stepper:
         except (TransactionConflictError, CommitOutcomeUnknownError, ConnectionError):
             raise  # the intent stands until it is known whether the job was committed
         except Exception:
-            storage.abort_write(job)
-            self._intents.end(name, job.job_id, committed=False)
+            # It may be committed. Positions behind the result would falsify the steps that do not read it.
+            self._intents.end(name, job.job_id, committed=self._intents.outcome(intent))
             raise
         reach("committed")
         self._intents.end(name, job.job_id, committed=True)

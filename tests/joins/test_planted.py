@@ -57,7 +57,7 @@ def positions_before_the_result(patch: pytest.MonkeyPatch) -> None:
 
 def missing_abort(patch: pytest.MonkeyPatch) -> None:
     """A step of another worker is taken over without aborting its job."""
-    patch.setattr(Intents, "_outcome", lambda self, intent: False)
+    patch.setattr(Intents, "outcome", lambda self, intent: False)
 
 
 def no_left_updates(patch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterable
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,12 +18,13 @@ from structable.spark_bridge.joins.distributed import SparkSteps
 from structable.spark_bridge.joins.kernel import Kernel
 from structable.spark_bridge.joins.rebuild import LargeSteps, MergePass, Staged
 from structable.spark_bridge.joins.stores import JoinStores
-from structable.spi import WriteJob, connect
+from structable.spi import StagedWrite, Storage, WriteJob, connect
 from tests.variants import seeds
 
 from .support import programs
 from .support.clocks import LeaseClock
 from .support.programs import run_program
+from .support.tables import ORDERS, PRODUCTS, join_of, rows_of, told
 
 GROUP = 50
 
@@ -66,3 +68,33 @@ def test_result_equals_the_batch_join_at_every_commit(
         url = f"memory://{uuid.uuid4().hex}"
         with connect(url) as storage:
             run_program(storage, url, seed, clock)
+
+
+@pytest.mark.parametrize("worker", [JoinWorker, WorkerByKey])
+def test_error_after_the_commit_of_a_large_step(
+    worker: type[JoinWorker], clock: LeaseClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The positions move with the result: otherwise the next step would take its rows for those of the last one."""
+    url = f"memory://{uuid.uuid4().hex}"
+    with connect(url) as storage:
+        storage.admin.create(ORDERS)
+        storage.admin.create(PRODUCTS)
+        storage.table("products").upsert_many([{"sku": "x", "name": "foo"}, {"sku": "y", "name": "bar"}])
+        storage.table("orders").upsert({"id": "a", "product": "x"})
+        with worker(join_of(url), small=0) as stepping:
+            stepping.step()
+            storage.table("orders").upsert({"id": "a", "product": "y"})
+            commit = type(storage).commit_write
+
+            def commit_and_fail(store: Storage, job: WriteJob, writes: Iterable[StagedWrite]) -> None:
+                monkeypatch.undo()
+                commit(store, job, writes)
+                raise MemoryError
+
+            monkeypatch.setattr(type(storage), "commit_write", commit_and_fail)
+            with pytest.raises(MemoryError):
+                stepping.step()
+            storage.table("orders").upsert({"id": "a", "product": "x"})
+            stepping.step()
+            assert (rows_of(storage), stepping.verify()) == ([{"id": "a", "pieces": None, "name": "foo"}], 0)
+            assert [kind for kind, _ in told(storage)] == ["+I", "-U", "+U", "-U", "+U"]
