@@ -59,11 +59,15 @@ def collecting_rarely() -> Iterator[None]:
     Otherwise they are visited again and again: for a quarter of the processor time of a look-up join's task.
     """
     before = gc.get_threshold()
-    gc.set_threshold(_CONTAINERS, *before[1:])
+    # Not with 0, which stands for never; nor in another such block, which may end first, and would be undone here.
+    raises = 0 < before[0] < _CONTAINERS
+    if raises:
+        gc.set_threshold(_CONTAINERS, *before[1:])
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        if raises:
+            gc.set_threshold(*before)
 
 
 def acknowledge() -> None:

@@ -3,6 +3,7 @@
 import gc
 import sys
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,3 +59,17 @@ def test_a_batch_is_not_collected() -> None:
         assert gc.get_stats()[0]["collections"] == collections
     assert len(rows) == 50_000
     assert gc.get_threshold() == before
+
+
+@pytest.mark.parametrize("most", [700, 0, 200_000])
+def test_blocks_that_overlap_leave_the_collection_as_it_was(most: int) -> None:
+    """The task of a look-up reads that of another one, which ends first."""
+    own = gc.get_threshold()
+    gc.set_threshold(most, *own[1:])
+    try:
+        with ExitStack() as last, collecting_rarely():
+            last.enter_context(collecting_rarely())
+            assert gc.get_threshold()[0] == (100_000 if most == 700 else most)
+        assert gc.get_threshold()[0] == most
+    finally:
+        gc.set_threshold(*own)
