@@ -118,7 +118,7 @@ class _FeedTableWrite(_ToTable):
                 "stages: give the stream another name="
             )
         wanted = new_specification(self._ref.name, schema, (), (), options)
-        if wanted.fields != self._spec.fields:
+        if set(wanted.fields) != set(self._spec.fields):  # the order of columns does not matter
             was, now = (
                 ", ".join(f"{one.name} {one.type_text}" for one in spec.fields) for spec in (self._spec, wanted)
             )
