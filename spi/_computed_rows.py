@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
@@ -78,14 +77,16 @@ class ListedRows(RowIterator):
 
     __slots__ = ("_closed", "_rows")
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: list[Row]) -> None:
         self._rows = iter(rows)
         self._closed = False
 
     def __next__(self) -> Row:
         if self._closed:
             raise TransactionClosedError("the scan was closed; begin a new one")
-        return next(self._rows)
+        for row in self._rows:  # after `next` a signal handler could raise, and the row would be lost
+            return row
+        raise StopIteration
 
     def close(self) -> None:
         self._closed = True
