@@ -300,7 +300,9 @@ def test_batches_grow_again_after_conflicts(seconds: float, opening: float) -> N
 
 def test_a_part_that_was_done_is_opened_like_others(migrator: Migrator, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the answer to the commit of its last batch was lost: the distance of the store stays known."""
-    do_batch, openings, lost = batches.do_batch, [], []
+    do_batch = batches.do_batch
+    openings: list[float] = []
+    lost: list[batches.BatchResult] = []
 
     def last_answer_lost(*given: Any, **options: Any) -> batches.BatchResult:  # noqa: ANN401 - those of `do_batch`
         found = do_batch(*given, **options)
