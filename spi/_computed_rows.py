@@ -51,15 +51,21 @@ class ComputedRows(RowIterator):
         if self._left == 0:
             self._rows.close()
             raise StopIteration
-        while True:
-            row = self._next()
-            values = row.astuple()
-            projector = self._projector or self._begin(row)
-            if self._predicate is None or self._predicate(values):
-                break
-        if self._left is not None:
-            self._left -= 1
-        return Row(self._shape, projector(values))
+        try:
+            while True:
+                row = self._next()
+                values = row.astuple()
+                projector = self._projector or self._begin(row)
+                if self._predicate is None or self._predicate(values):
+                    break
+            if self._left is not None:
+                self._left -= 1
+            return Row(self._shape, projector(values))
+        except (StopIteration, StructableError):
+            raise
+        except BaseException:
+            self._rows.close()  # the row is lost, and the next one must not come in its place
+            raise
 
     def _begin(self, row: Row) -> Projector:
         columns = tuple(row)

@@ -8,10 +8,19 @@ from contextlib import suppress
 
 import pytest
 
-from structable.spi import Field, Row, RowIterator, Storage, TableSpecification, TransactionClosedError, connect
+from structable.spi import (
+    Field,
+    Renamed,
+    Row,
+    RowIterator,
+    Storage,
+    TableSpecification,
+    TransactionClosedError,
+    connect,
+)
 from structable.testing.conformance.interruptions import InterruptedByTestError, _Tracer
 
-TABLE = TableSpecification("t", [Field.int("k"), Field.string("s")], ["k"])
+TABLE = TableSpecification("t", [Field.int("k"), Field.string("s"), Field.string("u")], ["k"])
 ROWS = 110
 """A few more than a scan reads at once."""
 
@@ -41,11 +50,16 @@ def interrupted(rows: RowIterator, at: int) -> tuple[list[object], bool]:
     return [row["k"] for row in found], bool(tracer.where)
 
 
+@pytest.mark.parametrize("computes", [False, True], ids=["stored", "computed"])
 @pytest.mark.parametrize("limit", [5, None], ids=["few", "cursor"])
 @pytest.mark.parametrize("in_transaction", [False, True])
 @pytest.mark.parametrize("step", [1, 13])
-def test_no_row_is_passed_over(storage: Storage, limit: int | None, in_transaction: bool, step: int) -> None:
+def test_no_row_is_passed_over(
+    storage: Storage, limit: int | None, in_transaction: bool, step: int, computes: bool
+) -> None:
     """Either the scan goes on with the next row, or it is over."""
+    if computes:
+        storage.admin.set_rules("t", [Renamed("s", "u")])
     number, was_interrupted = 1, True
     while was_interrupted and number < 100 * step:
         transaction = storage.transaction(read_only=True)
