@@ -95,9 +95,9 @@ def do_batch(
         task = tasks.read(key)
         if task is None:
             raise MigrationError(f"the store has no part {key.part} of operation {key.operation}; run 'up' again")
-        if task.done:
-            return BatchResult(0, 0, 0, True)
         opening = time.monotonic() - begun
+        if task.done:
+            return BatchResult(0, 0, 0, True, opening)
         batch, cursor = transform(tx, fill, task, rows)
         tasks.update(
             {

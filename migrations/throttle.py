@@ -84,7 +84,8 @@ class BatchSize:
         aim = max(_AIM, _OPENINGS * self._opening)
         if rows >= self.rows or seconds > aim:
             share = min(2.0, max(0.5, aim / max(seconds, 1e-6)))
-            self.rows = self._bounded(max(self.rows * share, min(self.rows, _LEAST)), aim)
+            # Rounded up: otherwise a few rows that take more than half of the time would never become more.
+            self.rows = self._bounded(max(math.ceil(self.rows * share), min(self.rows, _LEAST)), aim)
 
     def conflicted(self) -> None:
         """Learn from a batch that conflicted."""

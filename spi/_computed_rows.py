@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
@@ -52,15 +51,21 @@ class ComputedRows(RowIterator):
         if self._left == 0:
             self._rows.close()
             raise StopIteration
-        while True:
-            row = self._next()
-            values = row.astuple()
-            projector = self._projector or self._begin(row)
-            if self._predicate is None or self._predicate(values):
-                break
-        if self._left is not None:
-            self._left -= 1
-        return Row(self._shape, projector(values))
+        try:
+            while True:
+                row = self._next()
+                values = row.astuple()
+                projector = self._projector or self._begin(row)
+                if self._predicate is None or self._predicate(values):
+                    break
+            if self._left is not None:
+                self._left -= 1
+            return Row(self._shape, projector(values))
+        except (StopIteration, StructableError):
+            raise
+        except BaseException:
+            self._rows.close()  # the row is lost, and the next one must not come in its place
+            raise
 
     def _begin(self, row: Row) -> Projector:
         columns = tuple(row)
@@ -78,14 +83,16 @@ class ListedRows(RowIterator):
 
     __slots__ = ("_closed", "_rows")
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: list[Row]) -> None:
         self._rows = iter(rows)
         self._closed = False
 
     def __next__(self) -> Row:
         if self._closed:
             raise TransactionClosedError("the scan was closed; begin a new one")
-        return next(self._rows)
+        for row in self._rows:  # after `next` a signal handler could raise, and the row would be lost
+            return row
+        raise StopIteration
 
     def close(self) -> None:
         self._closed = True

@@ -13,9 +13,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 from ._aggregates import Aggregation
 from ._bulk import WriteMode
 from ._errors import StructableError
+from ._field_rules import Derived, Renamed
 from ._filters import Filter
 from ._ranges import Range
 from ._rows import Row
+from ._specification import TableSpecification
 from ._values import Key, Value
 
 Given = TypeVar("Given")
@@ -142,7 +144,7 @@ class RowMove(NamedTuple):
     keys : sequence
         The keys of the rows to replace, each once. They exist, as the transaction has read, or as it expects.
     rows : sequence of mapping
-        For each key the new row, of all fields; no row has its key.
+        For each key the new row, of all fields that the caller knows; no row has its key.
     changed : tuple of str
         The fields besides those of the key in which the new rows may differ.
     expected : tuple, optional
@@ -160,6 +162,27 @@ class RowMove(NamedTuple):
             field, value, error = self.expected
             if not any(row[field] == value for row in look_up(Lookup("read", tuple(self.keys), (field,)))):
                 raise error
+
+    def whole(
+        self, spec: TableSpecification, look_up: Callable[[Lookup], Iterable[Row]]
+    ) -> Sequence[Mapping[str, Value]]:
+        """Return the new rows, with the former values of fields that they lack: those that the caller does not know."""
+        lacking = set(spec.field_names).difference(*self.rows)
+        for rule in spec.rules:  # their fields follow from others
+            if isinstance(rule, Derived):
+                lacking.discard(rule.field)
+            elif isinstance(rule, Renamed):
+                if rule.new not in lacking:
+                    lacking.discard(rule.old)
+                lacking.discard(rule.new)
+        if not lacking or not self.rows:
+            return self.rows
+        names = [name for name in spec.field_names if name in lacking]
+        former = {row.key: row for row in look_up(Lookup("multi_read", self.keys, names))}
+        return [
+            {**{name: former[tuple(key)][name] for name in names}, **row}
+            for key, row in zip(self.keys, self.rows, strict=True)
+        ]
 
 
 class Lookup(NamedTuple):

@@ -357,7 +357,7 @@ class StructuredTable(Frames):
     def _move(self, move: RowMove) -> None:
         """Replace rows by rows of other keys, all or none."""
         move.check(self._lookup)
-        self.upsert_many(move.rows)
+        self.upsert_many(move.whole(self.specification, self._lookup))
         self.delete_many(move.keys)
 
     # The methods that a backend implements. They check their arguments, against the schema that the operation meets.

@@ -168,7 +168,7 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
                 is_small = query.by_index and limit <= few_rows(binding, request.columns)
                 found = self._at_once(query.call(values)) if is_small else None
                 if found is not None:
-                    return ListedRows(build_rows(found, binding.shape_of(request.columns)))
+                    return ListedRows(list(build_rows(found, binding.shape_of(request.columns))))
         return super()._scan(scan)
 
     def _at_once(self, call: Call) -> list[Values] | None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -31,8 +32,9 @@ from structable.migrations.history import History
 from structable.migrations.lease import Clocks, RunnerLease
 from structable.migrations.parts import Part
 from structable.migrations.schema_calls import Report, SchemaCalls
-from structable.migrations.throttle import Pace
+from structable.migrations.throttle import BatchSize, Pace
 from structable.spi import (
+    CommitOutcomeUnknownError,
     Derived,
     Field,
     InvalidFieldError,
@@ -282,6 +284,38 @@ def test_a_distant_store_is_filled_by_large_batches(
     """The time that a batch of any size takes says nothing about its size."""
     put_runs(store, 2_000)
     assert batch_sizes(migrator, monkeypatch, None, opening=0.1)[:4] == [100, 200, 400, 800]
+
+
+@pytest.mark.parametrize(("seconds", "opening"), [(0.03, 0.001), (0.12, 0.03)], ids=["near", "distant"])
+def test_batches_grow_again_after_conflicts(seconds: float, opening: float) -> None:
+    """Down to the smallest one: a batch of a row may take more than half of the time at which batches aim."""
+    size = BatchSize()
+    for _ in range(10):
+        size.conflicted()
+    assert size.rows == 1
+    for _ in range(20):
+        size.took(size.rows, seconds, opening)
+    assert size.rows >= 20
+
+
+def test_a_part_that_was_done_is_opened_like_others(migrator: Migrator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the answer to the commit of its last batch was lost: the distance of the store stays known."""
+    do_batch = batches.do_batch
+    openings: list[float] = []
+    lost: list[batches.BatchResult] = []
+
+    def last_answer_lost(*given: Any, **options: Any) -> batches.BatchResult:  # noqa: ANN401 - those of `do_batch`
+        found = do_batch(*given, **options)
+        if found.done and not lost:
+            lost.append(found)
+            raise CommitOutcomeUnknownError("lost")
+        return found
+
+    monkeypatch.setattr(batches, "do_batch", last_answer_lost)
+    monkeypatch.setattr(BatchSize, "took", lambda self, rows, seconds, opening: openings.append(opening))
+    batch_sizes(migrator, monkeypatch, None, opening=0.125)
+    assert lost
+    assert set(openings) == {0.125}
 
 
 def test_every_row_counts_against_the_rate(store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,19 @@ import pytest
 
 from structable.migrations import Migrator, State, Throttle, backfill, batches
 from structable.migrations.parts import Part
-from structable.spi import Storage, TransactionConflictError
+from structable.spi import (
+    Derived,
+    Field,
+    FieldRule,
+    Lower,
+    Renamed,
+    Storage,
+    TableSpecification,
+    Transaction,
+    TransactionConflictError,
+    Value,
+)
+from structable.spi.authors import RowMove
 from tests.migrations.conftest import every_store
 from tests.migrations.support.folders import Scripts, put_runs
 from tests.migrations.support.programs import UP, Program, models_of, require_rows
@@ -33,6 +45,44 @@ def test_both_versions_find_what_they_wrote(store: Storage, scripts: Scripts) ->
     require_rows(store, models, "attempts", "tries")
     migrator.contract(1)
     require_rows(store, models, "tries")
+
+
+RUN = TableSpecification("moved", [Field.int("k"), Field.long("n"), Field.string("s")], ["k"])
+
+
+@every_store
+@pytest.mark.parametrize(
+    "rules",
+    [
+        (),
+        (Renamed("s", "t"),),
+        (Renamed("other", "t"),),
+        (Derived("t", "s", Lower()),),
+        (Derived("t", "other", Lower()),),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("keys", [(1,), (1, 2)], ids=str)
+def test_a_moved_row_keeps_fields_that_an_old_program_does_not_know(
+    store: Storage, rules: tuple[FieldRule, ...], keys: tuple[int, ...]
+) -> None:
+    """A row that gets another key, as a job does with each state, is still the row that a newer program wrote."""
+    store.admin.create(RUN)
+    new = TableSpecification("moved", [*RUN.fields, Field.string("other"), Field.string("t")], ["k"])
+    store.admin.create_or_update(new)
+    store.admin.set_rules("moved", rules)
+    store.table("moved").upsert_many([{"k": key, "n": 0, "s": "S", "other": "O"} for key in keys])
+    before = {key: store.table("moved").read((key,)) for key in keys}
+
+    def move(tx: Transaction) -> None:
+        table = tx.table("moved")
+        table.multi_read([(key,) for key in keys])
+        rows: list[dict[str, Value]] = [{"k": 10 + key, "n": 5, "s": "S"} for key in keys]
+        table._move(RowMove([(key,) for key in keys], rows, ("n",)))
+
+    store.run(move)
+    with store.table("moved").scan() as rows:
+        assert [dict(row) for row in rows] == [{**dict(before[key] or {}), "k": 10 + key, "n": 5} for key in keys]
 
 
 def test_a_row_that_a_user_writes_in_a_batch_conflicts(store: Storage, scripts: Scripts) -> None:

@@ -178,7 +178,8 @@ def read_addresses(keys: Sequence[Pieces], numbers: bytes | None, addresses: byt
 def build_rows(values: list[Values], shape: RowShape) -> Iterator[Row]:
     """Yield rows of all columns of a shape.
 
-    Each is made when it is asked for: rows that live together are traversed by every garbage collection, at length.
+    Each is made when it is asked for: rows that live together are traversed by every garbage collection, at length. An
+    exception of a signal handler while a row is made loses that row: the next call returns the one behind it.
     """
     kind, new = shape.row_type, object.__new__
 
@@ -187,4 +188,4 @@ def build_rows(values: list[Values], shape: RowShape) -> Iterator[Row]:
         row._values = one
         return row
 
-    return map(made, values)  # unlike a generator, it survives an exception of a signal handler
+    return map(made, values)

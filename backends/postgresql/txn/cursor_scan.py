@@ -13,7 +13,7 @@ from structable.backends.postgresql.sql.binding import TableBinding
 from structable.backends.postgresql.sql.key_lookups import build_rows
 from structable.backends.postgresql.sql.queries import few_rows, scan_query
 from structable.backends.postgresql.sql.templates import Templated
-from structable.spi import Row, RowIterator, TransactionClosedError
+from structable.spi import Row, RowIterator, StructableError, TransactionClosedError
 from structable.spi.authors import ScanRequest
 
 from .bound_table import BoundTable, TableCall
@@ -39,7 +39,7 @@ class ScanRows(RowIterator):
         self._tx = transaction
         self._table = table
         self._owns = False
-        self._closed = False
+        self._refusal = ""
         self._cursor = ""
         self._done = request.limit == 0 or request.limit_per_range == 0 or not request.ranges
         self._rows: Iterator[Row] = iter(())
@@ -106,6 +106,10 @@ class ScanRows(RowIterator):
     def _fetch(self, rows: int) -> Call:
         return command(f"fetch {rows} from {self._cursor}")
 
+    def _take_chunk(self) -> None:
+        chunk = self._chunk
+        self._take(self._tx.ask(self._table, lambda _: self._fetch(chunk)), chunk)
+
     def _take(self, result: pq.abc.PGresult, wanted: int) -> None:
         count = result.ntuples
         self._done = count < wanted
@@ -120,31 +124,38 @@ class ScanRows(RowIterator):
             self._chunk = max(1, min(_MOST_ROWS, _CHUNK // average))
 
     def __next__(self) -> Row:
-        if self._closed:
-            raise TransactionClosedError("the scan was closed; begin a new one")
+        if self._refusal:
+            raise TransactionClosedError(self._refusal)
         if not self._tx.usable and not (self._owns and self._done):
             self._tx.refuse()
-        for row in self._rows:
-            return row
-        if self._done:
-            self._finish()
-            raise StopIteration
-        try:
-            chunk = self._chunk
-            self._take(self._tx.ask(self._table, lambda _: self._fetch(chunk)), chunk)
-        except BaseException:
-            self._finish()
-            raise
-        return next(self)
-
-    def _finish(self) -> None:
+        while True:
+            try:
+                for row in self._rows:
+                    return row
+                if self._done:
+                    break
+                self._take_chunk()
+            except StructableError:
+                # Nothing was read; the scan can go on if the transaction can.
+                if self._owns:
+                    self._tx.rollback()
+                raise
+            except BaseException:
+                if self._owns or self._tx.usable:
+                    # The rows that were being read are lost, and the next ones must not come in their place.
+                    self._end("the scan failed before its end; begin a new one")
+                raise
         if self._owns:
             self._tx.rollback()
+        raise StopIteration
 
     def close(self) -> None:
-        if self._closed:
+        self._end("the scan was closed; begin a new one")
+
+    def _end(self, refusal: str) -> None:
+        if self._refusal:
             return
-        self._closed = True
+        self._refusal = refusal
         self._rows = iter(())
         if self._owns:
             self._tx.rollback()
