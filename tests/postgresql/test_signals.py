@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from structable.backends.postgresql.driver import notifications, notifier, signals
+from structable.backends.postgresql.driver.signals import _name
 from structable.spi import (
     Field,
     Storage,
@@ -41,7 +42,7 @@ def signal(storage: Storage, channel: str = "a") -> None:
 @pytest.fixture
 def heard(storage: Storage, postgresql_schema: Schema) -> Iterator[psycopg.Connection]:
     """Return a connection that listens to the channel "a" of the storage's schema."""
-    name = storage._signals._name("a")  # type: ignore[attr-defined]
+    name = _name(postgresql_schema.name, "a")
     with psycopg.connect(postgresql_schema.conninfo, autocommit=True) as connection:
         connection.execute(f'listen "{name}"'.encode())
         yield connection
