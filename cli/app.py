@@ -1,4 +1,4 @@
-"""`app`: the application, its commands and those of other packages, and the function that reports errors."""
+"""`app`: the commands of structable and of other packages, and the function that reports errors."""
 
 from __future__ import annotations
 

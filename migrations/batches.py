@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from structable.spi import FieldType, InvalidFieldError, Row, StructableError, StructuredTable, Transaction, Value
+from structable.spi import InvalidFieldError, Row, StructableError, StructuredTable, Transaction, Value
 
 from .errors import MigrationError
 from .fills import Fill
@@ -23,7 +23,6 @@ MADE_PART = -2
 MOST_ROWS = 5_000
 MOST_BYTES = 4 * 1024**2
 _UPDATED = 500
-_LARGE = (FieldType.STRING, FieldType.BYTES)
 
 
 class TaskKey(NamedTuple):
@@ -132,10 +131,12 @@ def transform(tx: Transaction, fill: Fill, task: Row, rows: int) -> tuple[BatchR
             if changed is not None:
                 changes.append(changed)
             if large is None:
-                large = [place for place, name in enumerate(row) if spec.field(name).type in _LARGE]
+                large = [place for place, name in enumerate(row) if not spec.field(name).type.width]
             values = row.astuple()
             for place in large:
-                size += len(values[place] or "")  # type: ignore[arg-type]  # a string or bytes
+                value = values[place]
+                if isinstance(value, str | bytes):
+                    size += len(value)
             if size > MOST_BYTES:
                 break
         else:
@@ -154,9 +155,7 @@ def changed_row(fill: Fill, row: Row, key: Sequence[str]) -> tuple[dict[str, Val
         raise _refused(fill, row.key, error) from error
     if changes is None:
         return None, failed
-    changed = dict(zip(key, row.key))  # noqa: B905  # strict takes as long again
-    changed.update(changes)
-    return changed, failed
+    return {**dict(zip(key, row.key, strict=True)), **changes}, failed
 
 
 def update(fill: Fill, table: StructuredTable, changes: list[dict[str, Value]]) -> None:

@@ -10,7 +10,7 @@ from time import perf_counter
 from .uninterrupted import uninterrupted
 
 _REST = 3
-"""The rest after a step, as a multiple of its time, most of which a step needs the interpreter's lock."""
+"""How many times as long as a step the thread rests after it: for most of a step it holds the interpreter's lock."""
 _LONGEST_REST = 0.1  # seconds
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from structable.spi import (
+    FeedPosition,
     InvalidFieldError,
     Isolation,
     Key,
@@ -18,6 +19,7 @@ from structable.spi import (
     StructuredTable,
     TableNotFoundError,
     Transaction,
+    UnsupportedOperationError,
 )
 from structable.spi.authors import (
     Answer,
@@ -30,6 +32,7 @@ from structable.spi.authors import (
     Scan,
     ScanRequest,
     Verb,
+    check_channel,
     consumed,
     retry,
 )
@@ -42,6 +45,7 @@ from .driver.errors import (
     translated,
     translating,
 )
+from .driver.signals import ServerSignals
 from .driver.statement import Call, Values, require_sendable
 from .sql.binding import TableBinding
 from .sql.key_lookups import build_rows, decode_row, lookup_call
@@ -193,3 +197,32 @@ class AutoCommitPostgreSQLTable(AutoCommitTable):
             return None
         finally:
             pool.release(connection)
+
+
+class AtOnce(Transaction):
+    """The auto-commit views of a storage, for bodies with a single write. Threads may share it."""
+
+    __slots__ = ("_signals", "_storage")
+
+    def __init__(self, storage: Storage, signals: ServerSignals) -> None:
+        self._storage = storage
+        self._signals = signals
+
+    def table(self, name: str) -> StructuredTable:
+        return self._storage.table(name)
+
+    def position(self, table: str) -> FeedPosition:
+        raise UnsupportedOperationError(f"position({table!r}) of a single write: begin a transaction")
+
+    def signal(self, channel: str) -> None:
+        self._signals.send((check_channel(channel),))
+
+    @property
+    def closed(self) -> bool:
+        return False
+
+    def commit(self) -> None:
+        pass
+
+    def rollback(self) -> None:
+        pass

@@ -34,8 +34,7 @@ from structable.spi import (
 )
 from structable.spi.authors import BeginWrite, PlanScan, StagedData, check_channels, feeds_of, requested_job
 
-from .at_once import AtOnce
-from .autocommit import AutoCommitPostgreSQLTable
+from .autocommit import AtOnce, AutoCommitPostgreSQLTable
 from .bulk.jobs import WriteJobs
 from .bulk.shared_plans import SharedPlans
 from .bulk.split_planning import plan_table_scan

@@ -1,4 +1,4 @@
-"""Options for texts of values in a file that differ from those of `literals`."""
+"""Options for the text of values in a file, where it differs from the text of `structable.spi.text`."""
 
 from __future__ import annotations
 

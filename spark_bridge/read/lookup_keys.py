@@ -80,7 +80,7 @@ class KeyColumns:
         return reduce(np.logical_and, (_truths(column.is_valid()) for column in self.columns))
 
     def equal(self, others: Sequence[pa.Array[Any]]) -> Truths:
-        """Return which keys equal those of other columns; a key with a null equals no key."""
+        """Return which keys equal the keys of other columns; a key with a null equals no key."""
         pairs = zip(self.columns, others, strict=True)
         return reduce(np.logical_and, (_truths(pc.equal(one, other).fill_null(False)) for one, other in pairs))
 
