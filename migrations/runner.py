@@ -18,7 +18,7 @@ from .batches import INDEX_PART, MADE_PART, TaskKey, task_of
 from .errors import MigrationError, MigrationLockedError
 from .fills import fill_of
 from .folder import Revision, function_named
-from .history import added_after, taken_before
+from .history import RevisionRow, added_after, taken_before
 from .lease import ENDING
 from .operations import FIRST_OF_DOWN, Operation, RunFunction, What, added
 from .schema_calls import Report, SchemaCalls
@@ -65,8 +65,7 @@ class Runner:
         calls = SchemaCalls(self._scope, number)
         state = row.resumes
         try:
-            if row.state is State.PAUSED:
-                self._move(number, state)
+            self._take_over(row, state)
             if state is State.EXPANDING:
                 steps.check_contract(calls, operations)
                 waiting = steps.filled_fields(operations)
@@ -97,8 +96,7 @@ class Runner:
         """
         row = self._history.require(number)
         calls = SchemaCalls(self._scope, number)
-        if row.state is not State.CONTRACTING:
-            self._move(number, State.CONTRACTING)
+        self._take_over(row, State.CONTRACTING)
         again = added_after(self._history.all(), number)
         kept: list[dt.datetime] = []
         for operation in row.operations.contracts:
@@ -116,8 +114,7 @@ class Runner:
         row = self._history.require(number)
         operations = row.operations
         calls = SchemaCalls(self._scope, number)
-        if row.state is not State.REVERTING:
-            self._move(number, State.REVERTING)
+        self._take_over(row, State.REVERTING)
         for position, operation in enumerate(operations.down, FIRST_OF_DOWN):
             if isinstance(operation, RunFunction):
                 self._call_once(number, position, operation)
@@ -190,6 +187,11 @@ class Runner:
                 self._in_transaction(lambda tx, at: self._history.tasks(tx).upsert(task_of(key, at, seen=done)))
 
         return report
+
+    def _take_over(self, row: RevisionRow, state: State) -> None:
+        """Record that this process carries out a revision in a state: another one may have been killed in it."""
+        if (row.state, row.runner) != (state, self._lease.owner):
+            self._move(row.number, state)
 
     def _move(self, number: int, state: State) -> State:
         self._in_transaction(lambda tx, at: self._history.move(tx, number, state, runner=self._lease.owner, at=at))

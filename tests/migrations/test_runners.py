@@ -124,6 +124,23 @@ def test_a_runner_pauses_on_demand_and_goes_on(
     assert (ready.state, ready.seen) == (State.READY, 200)
 
 
+def test_the_status_names_the_runner_that_took_over(
+    store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str | None] = []
+
+    def look(*args: object, **options: object) -> None:
+        found.append(migrator.status()[0].runner)
+        raise MigrationLockedError("another:2", dt.datetime.now(dt.UTC))  # as a kill, it records nothing
+
+    monkeypatch.setattr(batches, "do_batch", look)
+    for owner in ("first:1", "second:1"):
+        monkeypatch.setattr("structable.migrations.lease.owner_name", lambda owner=owner: owner)
+        with pytest.raises(MigrationLockedError):
+            migrator.up(throttle=Throttle(threads=1))
+    assert found == ["first:1", "second:1"]
+
+
 def test_an_interrupted_runner_is_paused(store: Storage, migrator: Migrator, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
