@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -118,3 +121,21 @@ def test_marks_are_written_while_rows_cannot_be(storage: Storage, monkeypatch: p
         assert inspected(storage).unfinalised == 1
     drained(storage)
     assert inspected(storage).unfinalised == 0
+
+
+def test_commits_beside_the_thread(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions that end while the thread takes the next ones do not end it."""
+    write(storage, 1)
+    drained(storage)
+    own = engine_of(storage).transactions.finaliser
+    batches = itertools.count()
+    interval = sys.getswitchinterval()
+    with monkeypatch.context() as patch:
+        patch.setattr(own, "_finalise", lambda batch: next(batches))
+        try:
+            sys.setswitchinterval(1e-6)  # seconds for which a thread may run before another one
+            while next(batches) < 20_000:
+                own.add(cast("finaliser.EndedTransaction", None))
+        finally:
+            sys.setswitchinterval(interval)
+        until(lambda: not own.waiting)

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from queue import Empty, SimpleQueue
 
 from structable.backends.hbase.failpoints import failpoints, reach, stepwise
@@ -130,7 +129,8 @@ class Finaliser:
         alone = 0
         failing = False
         while self._wait():
-            batch = list(islice(self.waiting, 1 if alone else _BATCH))
+            # By position: an iterator would fail when another thread appends meanwhile.
+            batch = [self.waiting[place] for place in range(min(1 if alone else _BATCH, len(self.waiting)))]
             try:
                 self._finalise(batch)
             except (StorageUnavailableError, TransactionConflictError) as error:
