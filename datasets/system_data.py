@@ -12,20 +12,22 @@ from weakref import WeakSet
 from structable.spi import Isolation, Storage, TableNotFoundError, TableSpecification, Transaction, connect
 
 from .coordination.beats import Watch
-from .coordination.fences import FENCES, Fences
+from .coordination.fences import Fences
 from .coordination.leases import Leases
 from .coordination.permits import Permits
 from .errors import SchemaMissingError
 from .messaging.consumer import Consumer, consumer_of
 from .messaging.reading import document_of
 from .messaging.topics import Topics
+from .records.record_table import PrefixedTables
 from .session import Session
-from .system.context import Context, PrefixedTables
+from .system.context import Context
 from .system.job_moves import run_body, signal_late
 from .system.messages import GroupSource, Message
 from .system.queues import Queue
 from .system.removal import remove_application, remove_namespace
 from .tables import ALL_TABLES
+from .tables.coordination import FENCES
 
 if TYPE_CHECKING:
     from .secrets.key_providers import KeyProvider

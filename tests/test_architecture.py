@@ -56,6 +56,17 @@ ROOMS = {
         "formats": {"language"},
         "commands": {"language", "formats"},
     },
+    "datasets": {
+        "records": set(),
+        "tables": {"records"},
+        "coordination": {"records", "tables"},
+        "secrets": set(),
+        "system": {"records", "tables", "coordination", "secrets"},
+        "messaging": {"records", "tables", "coordination", "system"},
+        "jobs": {"tables", "coordination", "system"},
+        "commands": {"tables", "system", "messaging", "jobs"},
+        "revisions": set(),
+    },
     "spark_bridge": {
         "base": set(),
         "jvm": {"base"},

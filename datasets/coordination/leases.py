@@ -6,8 +6,8 @@ import weakref
 from collections.abc import Callable
 
 from structable.datasets.identifiers import check_names
-from structable.datasets.system.context import PrefixedTables
-from structable.datasets.tables.coordination import LEASES, LeaseRow
+from structable.datasets.records.record_table import PrefixedTables
+from structable.datasets.tables.coordination import FENCES, LEASES, LeaseRow
 from structable.spi import Listener, Storage, Transaction
 
 from . import fences
@@ -28,7 +28,7 @@ class Lease(Held):
         super().__init__(
             storage,
             tables[LEASES].name,
-            tables[fences.FENCES].name,
+            tables[FENCES].name,
             key={"lease": name},
             field="owner",
             owner=owner,
@@ -104,7 +104,7 @@ class Leases:
             if row is not None and row.owner is not None and not self._expired(row, now):
                 return None
             token = 1 if row is None else row.token + 1
-            fences.exclude(tx, self._tables[fences.FENCES].name, _scope(name))
+            fences.exclude(tx, self._tables[FENCES].name, _scope(name))
             rows.put(LeaseRow(lease=name, owner=owner, token=token, ttl=ttl, info=info))
             return token
 

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 
 from structable.datasets.identifiers import check_names
-from structable.datasets.system.context import PrefixedTables
-from structable.datasets.tables.coordination import PERMITS, PermitRow
+from structable.datasets.records.record_table import PrefixedTables
+from structable.datasets.tables.coordination import FENCES, PERMITS, PermitRow
 from structable.spi import Range, Storage, Transaction
 
 from . import fences
@@ -28,7 +28,7 @@ class Permit(Held):
         super().__init__(
             storage,
             tables[PERMITS].name,
-            tables[fences.FENCES].name,
+            tables[FENCES].name,
             key={"pool": pool, "slot": slot},
             field="holder",
             owner=holder,
@@ -72,7 +72,7 @@ class Permits:
         if not isinstance(limit, int) or not 0 <= limit < 2**31:
             raise ValueError(f"limit is {limit!r}; it must be 0 to {2**31 - 1}")
         now = self._watch.monotonic()
-        fences_table = self._tables[fences.FENCES].name
+        fences_table = self._tables[FENCES].name
 
         def take(tx: Transaction) -> tuple[int, int] | None:
             tokens, held = self._read(tx, pool, now)

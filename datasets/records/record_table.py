@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from structable.datasets.errors import RecordTypeError, SchemaMissingError
 from structable.spi import FieldType, Row, Storage, TableSpecification, Transaction
@@ -163,3 +163,17 @@ def _fits(found: TableSpecification, wanted: TableSpecification, name: str) -> b
     if one.type is FieldType.DECIMAL and other.type is FieldType.DECIMAL:
         return one.scale == other.scale and (one.precision or 0) >= (other.precision or 0)
     return one.type is other.type
+
+
+class PrefixedTables:
+    """Tables under the names that a prefix gives them; threads may share them."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._tables: dict[str, RecordTable[Any]] = {}
+
+    def __getitem__(self, table: RecordTable[R]) -> RecordTable[R]:
+        found = self._tables.get(table.name)
+        if found is None:
+            found = self._tables[table.name] = table.named(self.prefix + table.name)
+        return found

@@ -10,6 +10,8 @@ from structable.datasets.coordination import fences
 from structable.datasets.coordination.beats import Watch
 from structable.datasets.errors import SecretError
 from structable.datasets.records import Record, Records, RecordTable
+from structable.datasets.records.record_table import PrefixedTables
+from structable.datasets.tables.coordination import FENCES
 from structable.datasets.tables.namespaces import NAMESPACES
 from structable.spi import FieldSizeLimitError, Transaction, Value
 from structable.spi.authors import MAX_ROW_SIZE, check_row, is_aware, own_class, plain_datetime, value_size
@@ -19,20 +21,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Record)
 _DATETIME = own_class(dt.datetime)
-
-
-class PrefixedTables:
-    """The datasets' tables under the names that a prefix gives them; shared by all sessions of a `SystemData`."""
-
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
-        self._tables: dict[str, RecordTable[Any]] = {}
-
-    def __getitem__(self, table: RecordTable[R]) -> RecordTable[R]:
-        found = self._tables.get(table.name)
-        if found is None:
-            found = self._tables[table.name] = table.named(self.prefix + table.name)
-        return found
 
 
 class Context:
@@ -129,12 +117,12 @@ class Context:
     def share(self, scope: str) -> None:
         """Share a fence, once in the transaction."""
         if scope not in self._fenced:
-            fences.share(self.tx, self._tables[fences.FENCES].name, scope)
+            fences.share(self.tx, self._tables[FENCES].name, scope)
             self._fenced.add(scope)
 
     def exclude(self, scope: str) -> None:
         """Exclude every transaction that shares a fence."""
-        fences.exclude(self.tx, self._tables[fences.FENCES].name, scope)
+        fences.exclude(self.tx, self._tables[FENCES].name, scope)
         self._fenced.add(scope)
 
     def current_key(self) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from structable.datasets.coordination.fences import FENCES
 from structable.datasets.records import RecordTable
 
 from . import (
@@ -29,7 +28,6 @@ from . import (
 __all__ = ["ALL_TABLES"]
 
 ALL_TABLES: tuple[RecordTable[Any], ...] = (
-    FENCES,
     *coordination.TABLES,
     *namespaces.TABLES,
     *applications.TABLES,

@@ -1,10 +1,20 @@
-"""The tables of leases and permits."""
+"""The tables of fences, leases and permits."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from structable.datasets.records import Int, Json, Record, RecordTable
+
+FENCE_SHARDS = 16
+
+
+class Fence(Record):
+    """A row of a fence; its write causes the conflict, and its values mean nothing."""
+
+    scope: str
+    shard: Annotated[int, Int]
+    n: Annotated[int, Int] = 0
 
 
 class LeaseRow(Record):
@@ -29,7 +39,8 @@ class PermitRow(Record):
     ttl: Annotated[int, Int]
 
 
+FENCES = RecordTable(Fence, "fences", key=("scope", "shard"))
 LEASES = RecordTable(LeaseRow, "leases", key=("lease",))
 PERMITS = RecordTable(PermitRow, "permits", key=("pool", "slot"))
 
-TABLES = (LEASES, PERMITS)
+TABLES = (FENCES, LEASES, PERMITS)
