@@ -62,14 +62,17 @@ class _MeasuringRows(RowIterator):
         begun = perf_counter()
         try:
             row = self._next()
+            recorder(self._seconds + perf_counter() - begun)
+            return row
         except StopIteration:
             recorder(self._seconds + perf_counter() - begun)
             raise
         except ENDING as error:
             self._failed(error)
             raise
-        recorder(self._seconds + perf_counter() - begun)
-        return row
+        except BaseException:
+            self._rows.close()  # the row is lost, and the next one must not come in its place
+            raise
 
     def close(self) -> None:
         self._rows.close()

@@ -18,6 +18,7 @@ from structable.spi import (
     TransactionConflictError,
     connect,
 )
+from structable.spi._store_metrics import StoreMeter
 from structable.testing.conformance.interruptions import InterruptedByTestError, _Tracer
 
 from .conftest import ITEMS
@@ -204,6 +205,23 @@ def test_read_only_storage_is_measured(storage: Storage, storage_url: str, metri
         assert reader.run(lambda transaction: transaction.table("items").count()) == 1
     assert metrics.number("structable.transactions.committed", access="read") - before == 2
     assert metrics.number("structable.transactions.committed", access="write") >= 1
+
+
+@pytest.mark.parametrize("storage_url", ["memory"], indirect=True)
+def test_an_interrupted_scan_loses_no_row(storage: Storage, metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the time to the first row cannot be recorded, the second row does not come in the place of the first."""
+    storage.table("items").upsert_many([{"id": number, "n": number} for number in range(3)])
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with storage.transaction(read_only=True) as transaction, transaction.table("items").scan() as rows:
+        with monkeypatch.context() as patch:
+            patch.setattr(StoreMeter, "read", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                next(rows)
+        with pytest.raises(TransactionClosedError):
+            next(rows)
 
 
 def in_a_transaction(storage: Storage, number: int) -> None:
