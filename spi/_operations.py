@@ -59,9 +59,9 @@ class Otherwise(enum.Enum):
     REFUSE = "refuse"
     """The call raises, and none of its writes is done."""
     SKIP = "skip"
-    """It is left out, and its key is in the answer."""
+    """The write is left out, and its key is in the answer."""
     REPORT = "report"
-    """It is left out, and the answer reports it: for calls of one write."""
+    """The write is left out, and the answer reports that: for calls of one write."""
 
 
 class Judged(enum.Enum):

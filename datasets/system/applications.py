@@ -27,7 +27,7 @@ from .context import Dataset
 class Applications(Dataset):
     """The datasets `applications`, `application_versions` and `application_history`.
 
-    Deleting versions excludes the fence `app/NAMESPACE/APPLICATION`, which each new run shares.
+    Deleting versions holds the fence `app/NAMESPACE/APPLICATION` exclusively; each new run shares it.
     """
 
     def deploy(

@@ -172,7 +172,7 @@ _DIGITS: dict[type[spark.DataType], int] = {
 
 
 def castable(kind: spark.DataType, field: Field) -> bool:
-    """Whether a column of a type can be cast to a field without loss of any value; `void` is one of nulls."""
+    """Whether a column of a type can be cast to a field without loss of any value; `void` is a column of nulls."""
     wanted = spark_type(field)
     if kind in (wanted, spark.NullType()) or (isinstance(kind, _TEXTS) and wanted == spark.StringType()):
         return True

@@ -101,7 +101,7 @@ def in_a_thread(call: Callable[[], object]) -> None:
 
 
 class DecimalRules(MergeCase):
-    """Precision, rounding, exponents and traps of no context count, of the thread or by default."""
+    """The precision, rounding, exponents and traps of the thread's and the default context have no effect."""
 
     @IN_ANY
     def test_decimals_are_exact_in_any_context(self, storage: Storage, hostile: str) -> None:

@@ -99,10 +99,10 @@ MERGED = [(kind, producer) for kind in TYPES_OF_TABLES for producer in PRODUCERS
 
 
 class FeedRules(FeedCase):
-    """A feed holds every change of the rows of its table, by whatever call it is made."""
+    """A feed holds every change of its table's rows, whichever call made it."""
 
     def all_verbs(self, storage: Storage, producer: str, verbs: dict[str, FeedVerb], base: int) -> FeedPosition:
-        """Make the rows of all verbs, and return the position after them."""
+        """Write the rows that all verbs need, and return the position after them."""
         spec = with_feed(VERBED, producer)
         if not storage.admin.exists("t"):
             storage.admin.create(spec)

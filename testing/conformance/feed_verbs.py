@@ -1,4 +1,4 @@
-"""Every verb of a keyed table, each on rows of its own, with the records of it in a feed of producer input."""
+"""Every verb of a keyed table, each on separate rows, with its records in a feed of the producer `input`."""
 
 from __future__ import annotations
 

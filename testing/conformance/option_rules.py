@@ -372,7 +372,7 @@ class OptionRules(MergeCase):
             typed.admin.drop("t")
 
     def test_options_of_new_fields(self, typed: Storage) -> None:
-        """`create_or_update` may add the options of fields that it adds; a new sequence group it refuses."""
+        """`create_or_update` accepts the options of fields that it adds, and refuses a new sequence group."""
         typed.admin.create(table({**AGGREGATION, "fields.n.aggregate-function": "sum"}))
         typed.table("t").upsert({"id": 1, "n": 1})
         options = {**AGGREGATION, "fields.n.aggregate-function": "sum", "fields.m.aggregate-function": "sum"}

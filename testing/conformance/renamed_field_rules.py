@@ -54,7 +54,7 @@ class RenamedFieldRules(FieldRuleCase):
 
     @READY
     def test_steps_step_both(self, ruled: OpenRuled, ready: bool) -> None:
-        """An increment of either increments both; with a field that is derived of them, this follows."""
+        """An increment of either increments both; a field that is derived from them follows."""
         spare = Renamed("size", "tries", ready)
         table = ruled(spare, replace(TEXT, source="tries", ready=ready))
         table.increment((1,), "size", 3)

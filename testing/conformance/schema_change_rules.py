@@ -32,7 +32,7 @@ class SchemaChangeRules(ConformanceCase):
     """The changes of `create_or_update`, those it rejects, and when others see them."""
 
     def test_it_creates_an_absent_table(self, storage: Storage) -> None:
-        """`create_or_update` creates."""
+        """`create_or_update` creates a missing table."""
         storage.admin.create_or_update(ITEMS)
         assert storage.admin.get_specification("items") == ITEMS
 

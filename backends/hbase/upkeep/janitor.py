@@ -272,7 +272,7 @@ class Janitor:
                     self._resolution.resolve(txid, status, {space: intents})
 
     def _finish_unlisted(self, txid: bytes, status: Status) -> Mapping[bytes, Mapping[bytes, int]]:
-        """Finish the entries of an ended transaction, and an unlisted one's rows; return the rows that are left."""
+        """Finish an ended transaction's entries, and its rows unless its record lists them; return the listed rows."""
         writes = self._status_table.writes_of(txid, status)
         self._gate.finish(txid, status, writes.gates)
         if not status.unlisted:

@@ -41,7 +41,7 @@ class JobRecord:
     loading: tuple[bytes, ...] = ()  # while it overwrites: the spaces that its callers load
     stream: str | None = None  # the stream of a batch
     batch: int = 0
-    missing: int = 0  # once it is decided: the number of keys without the row that they had to have
+    missing: int = 0  # once it is decided: the number of keys that required a row and had none
 
     @property
     def committed(self) -> bool:

@@ -27,7 +27,7 @@ _KINDS = tuple(RowKind)
 
 
 class RankedRows:
-    """The rows of a staging table with `r`, a row's number among the rows of its key, and `n`, how many these are.
+    """The rows of a staging table with `r`, a row's number among the rows of its key, and `n`, their number.
 
     It leaves out rows of other `kinds`, as the staging table has them. Made in the transaction of the commit, which
     drops it.
