@@ -225,7 +225,7 @@ def _fence(namespace: str, application: str) -> str:
 
 
 class ApplicationStates(Dataset):
-    """The dataset `application_state`; a value goes with its application."""
+    """The dataset `application_state`; deleting an application deletes its values."""
 
     def get(self, namespace: str, application: str, state_key: str) -> bytes | None:
         """Return the value, or None."""

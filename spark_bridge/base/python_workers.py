@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PROGRAM = "import structable.spark_bridge.source"
 _SECONDS = 60
 _CONTAINERS = 100_000
-"""A number of objects above that of the tuples and rows of 10,000 rows of a task."""
+"""A number of objects: more than the tuples and rows that Python makes for 10,000 rows."""
 
 
 def warn_of_another_python(context: SparkContext) -> None:

@@ -51,7 +51,7 @@ class KeyFold:
     changes: dict[str, Value] = field(default_factory=dict)
     """The changes of a present row; unused after a delete."""
     row: dict[str, Value] | None = None
-    """The present row if the table has none, or after a delete."""
+    """The row so far in the case that the table has none, or after a delete."""
     deleted: bool = False
     missing_if_absent: bool = False
     """Whether an update before the first delete finds no row if the table has none."""

@@ -152,7 +152,7 @@ class AdminRules(ConformanceCase):
         assert storage.admin.get_specification("items") == ITEMS
 
     def test_index_made_again_covers_what_happened_without_it(self, storage: Storage) -> None:
-        """An index that is dropped and added again covers the rows as they are now."""
+        """An index that is dropped and added again covers the present rows."""
         storage.admin.create(ITEMS)
         table = storage.table("items")
         table.upsert_many([item(number, tag="old") for number in range(6)])

@@ -59,7 +59,7 @@ IN_ANY = pytest.mark.parametrize("hostile", list(HOSTILE))
 
 @contextmanager
 def contexts_like(hostile: decimal.Context) -> Iterator[None]:
-    """Change the default context, which new threads copy, and that of this thread."""
+    """Change the default context, which new threads copy, and this thread's context."""
     names = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
     default = decimal.DefaultContext
     before = default.copy()

@@ -1,4 +1,4 @@
-"""Rules of the changes of write jobs in feeds, and of jobs that write the changes of a feed."""
+"""Rules of the changes that write jobs leave in feeds, and of jobs that write a feed's changes."""
 
 from __future__ import annotations
 

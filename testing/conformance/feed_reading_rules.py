@@ -295,7 +295,7 @@ class FeedReadingRules(FeedCase):
         assert [row for split in splits for row in peer.ask("read_split_by_url", storage_url, split)] == expected
 
     def test_feeds_in_other_processes(self, fed: Storage, peer: StoreProcess) -> None:
-        """Positions are the same in every process, and changes are seen by all; errors come back as they are."""
+        """Positions are the same in every process, and changes are seen by all; errors arrive unchanged."""
         positions = self.fed_grid(fed)
         assert peer.ask("feed", "grid", "latest") >= positions[-1]
         for position in positions:

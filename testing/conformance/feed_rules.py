@@ -121,7 +121,7 @@ class FeedRules(FeedCase):
 
     @EACH
     def test_feed_of_every_verb(self, fed: Storage, producer: str) -> None:
-        """Each call of the view is one commit: input has the records as given, or +U of the row; lookup net images."""
+        """Each call of the view is one commit: input has the given rows, or +U of the result; lookup, net images."""
         position = self.all_verbs(fed, producer, VERBS, 0)
         table, feed = fed.table("t"), fed.changes("t")
         for number, (name, verb) in enumerate(VERBS.items()):

@@ -60,7 +60,7 @@ class FeedSchemaRules(FeedCase):
         storage.admin.create_or_update(spec.evolve(options={**spec.options, **options}))
 
     def test_catalog_keeps_options_of_feeds(self, fed: Storage, storage_url: str) -> None:
-        """Specifications with feeds come back as they were; `create_or_update` with the same does nothing."""
+        """Specifications with feeds are read as they were written; `create_or_update` with the same does nothing."""
         specs = [keyed(options).evolve(name=f"t{number}") for number, options in enumerate(WITH_FEEDS)]
         specs += [with_feed(spec).evolve(name=f"u{number}") for number, spec in enumerate(ALLOWED[1:4])]
         for spec in specs:
@@ -78,7 +78,7 @@ class FeedSchemaRules(FeedCase):
                 assert [storage.changes(spec.name).earliest() for spec in specs] == tokens
 
     def test_feeds_outlast_connections(self, fed: Storage, storage_url: str) -> None:
-        """Changes are there after every connection was closed, and positions hold; later commits are beyond them."""
+        """Changes and positions outlast the closing of every connection; later commits are beyond them."""
         self.require("restartable")
         self.fed_items(fed, 4)
         expected, latest = read_between(fed, "items"), fed.changes("items").latest()
@@ -92,7 +92,7 @@ class FeedSchemaRules(FeedCase):
 
     @EACH
     def test_feed_of_a_full_table_starts_empty(self, fed: Storage, producer: str) -> None:
-        """Rows that are there when a feed begins are not in it; later changes of them have their preimages."""
+        """Rows that exist when a feed begins are not in it; later changes of them have their preimages."""
         fed.admin.create(ITEMS)
         fed.table("items").upsert_many([item(key, n=key) for key in range(5)])
         fed.admin.create_or_update(with_feed(ITEMS, producer))

@@ -19,7 +19,7 @@ SPACING = 10
 
 @dataclass(frozen=True)
 class FeedVerb:
-    """A call on the rows from `base`: 1 and 2 are there.
+    """A call on the rows from `base`: 1 and 2 exist.
 
     `records` is what producer input records, by id without the base; `ordered` says whether in this order.
     """

@@ -90,7 +90,7 @@ def counted(rows: Iterable[Mapping[str, Any]]) -> Counter[tuple[tuple[str, Any],
 
 
 class KeylessRules(MergeCase):
-    """A table without a key is a log or a bag of rows."""
+    """A table without a key is append-only, or a bag of rows."""
 
     def keyless(self, storage: Storage, spec: TableSpecification, rows: Iterable[Record] = ()) -> StructuredTable:
         """Create a table, with rows."""
@@ -288,7 +288,7 @@ class KeylessRules(MergeCase):
 
     @BOTH
     def test_keyless_insert_jobs(self, typed: Storage, spec: TableSpecification) -> None:
-        """Mode insert adds rows, equal ones too: those of each partition's last attempt, and those of a job once."""
+        """Mode insert adds rows, equal ones too: each partition's last attempt counts, and a repeated job adds none."""
         table = self.keyless(typed, spec, ROWS)
         job = typed.begin_write(spec.name, mode=WriteMode.INSERT, job_id=self.fresh_id())
         lost = typed.stage(job, 0, 0, [batch(ROWS, spec=spec)])

@@ -100,7 +100,7 @@ class LogRules(FeedCase):
         assert LOG.table_options == LOG.evolve(options={**LOG.options, "changelog-producer": "input"}).table_options
 
     def test_inserts_into_a_log(self, fed: Storage) -> None:
-        """Inserted rows are in the feed in the order of commits, within a commit in that of calls, numbered from 0."""
+        """Inserted rows are in the feed by commit, within a commit in the order of the calls, numbered from 0."""
         table, feed = self.make_log(fed)
         since = feed.latest()
         table.insert({"name": "a"})

@@ -31,7 +31,7 @@ class PatchRules(PatchCase):
     """A patch changes present rows and puts absent ones, in one atomic job."""
 
     def test_arms(self, storage: Storage, streamed: StructuredTable) -> None:
-        """`present` changes a row that is there, `absent` puts one that is not; `replace` and `delete` do so anyway."""
+        """`present` changes an existing row, `absent` puts a new one; `replace` and `delete` apply in either case."""
         result = self.patch(
             storage,
             ("present", {"id": 1, "n": 7}),
@@ -126,7 +126,7 @@ class PatchRules(PatchCase):
     def test_missing_keys_fail(self, storage: Storage, streamed: StructuredTable) -> None:
         """`present` alone on absent rows is `RecordNotFoundError`, with their number and the first 10; nothing is done.
 
-        The job stays open: it may be committed once the rows are there.
+        The job stays open: it may be committed once the rows exist.
         """
         job = self.patch_job(storage)
         arms: list[Arm] = [("present", {"id": key, "n": 7}) for key in (30, 1, *range(11, 24), -5)]
@@ -318,7 +318,7 @@ class PatchRules(PatchCase):
     def test_presence_is_judged_at_the_commit(
         self, storage: Storage, streamed: StructuredTable, storage_url: str
     ) -> None:
-        """Rows that came or went after `stage` are judged as they are at the commit."""
+        """Rows that were inserted or deleted after `stage` are judged as they are at the commit."""
         job = self.patch_job(storage)
         arms: list[Arm] = [
             ("present", {"id": 1, "n": 7}),

@@ -111,7 +111,7 @@ class SerializableRules(ConformanceCase):
         assert [one.commit(), two.commit()] == [True, True]
 
     def test_row_that_leaves_a_condition_is_protected(self, session: OpenSession, guarded: StructuredTable) -> None:
-        """A scan by an index protects against rows that leave the value as well as against those that enter it."""
+        """A scan by an index protects against rows that lose the value and against rows that get it."""
         changes: list[Record] = [{"id": 1, "tag": "b"}, {"id": 2, "tag": "a"}]
         for number, change in enumerate(changes):
             guarded.upsert_many([{"id": 1, "tag": "a"}, {"id": 2, "tag": None}, {"id": 100, "n": number}])

@@ -67,7 +67,7 @@ class StreamJobRules(JobCase):
     def write_batch(
         self, storage: Storage, number: int, *ids: int, mode: str = "insert", stream: str = "s"
     ) -> CommitResult:
-        """Write rows as a batch, whether it is committed or not."""
+        """Write rows as a batch, even if it was committed before."""
         job = self.begin_batch(storage, number, mode, stream)
         return storage.commit_write(job, self.stage_batch(storage, job, *ids))
 
@@ -279,7 +279,7 @@ class StreamJobRules(JobCase):
         assert not self.write_batch(storage, 1, 3)
 
     def test_streams_outlive_the_storage(self, storage: Storage, streamed: StructuredTable, storage_url: str) -> None:
-        """The numbers are kept in the store, and rows staged before are there for another storage."""
+        """The store keeps the numbers, and another storage finds the rows that were staged before."""
         self.require("restartable")
         assert self.write_batch(storage, 1, 3)
         job = self.begin_batch(storage, 2)

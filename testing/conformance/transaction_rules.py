@@ -49,7 +49,7 @@ class TransactionRules(ConformanceCase):
         return storage.table("items")
 
     def writes(self, table: StructuredTable) -> list[Callable[[], object]]:
-        """Return a call of each verb that writes, of those that the store has."""
+        """Return a call of each verb that writes and that the store has."""
         typed = self.capabilities.table_types
         return [write for verb, write in writes_of(table).items() if typed or verb != "apply_changes"]
 

@@ -130,7 +130,7 @@ class Janitor:
             self._gateway.flight(calls[begin : begin + _CALLS_AT_ONCE], retry=True)
 
     def _remove_gate(self, column: bytes, at: int, clock: int) -> None:
-        """Remove the gate entries of an ended process without records; `column` of the row `GATES` names both."""
+        """Remove an ended process's gate entries without records; `column` of row `GATES` names session and feed."""
         session, feed = gate_of_column(column)
         with suppress(TableMissingError):  # the feed is gone
             lanes = delete_columns(self._layout.table(feed), [gate_lanes(session)], [GATE_FAMILY], clock)

@@ -170,7 +170,7 @@ class Fold(ABC, Generic[Keyed]):
 
 
 class LastRows(Fold[StagedRow]):
-    """Each key once, as the mode says: of several rows with one key, the last staged."""
+    """Writes one row of each key, as the mode says: the last one staged."""
 
     def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
         super().__init__(binding, runs, mode)
@@ -226,7 +226,7 @@ class LastRows(Fold[StagedRow]):
 
 
 class LogRows(Fold[StagedRow]):
-    """Each row once, in the order of the partitions, then of staging: its place is its key."""
+    """Keeps each row, in the order of the partitions, then of staging: its place is its key."""
 
     reads = refuses = False
 

@@ -150,9 +150,9 @@ class JobProgress:
 
 
 def job_name(job: WriteJob) -> str:
-    """Return the name under which the catalog knows a job: its id; in a batch, the table is a part of it.
+    """Return the name under which the catalog knows a job: its id, or for a batch a text that includes the table.
 
-    Streams of several tables may have one name; no id of a user reads like a batch's.
+    Streams of several tables may have one name, and no user's id has the form of such a text.
     """
     return job.job_id if job.stream is None else f"batch {job.batch} of stream {job.table}/{job.stream}"
 
