@@ -347,7 +347,7 @@ class _FeedInterval:
 
 
 def _small(frame: DataFrame, storage: Storage, table: str) -> DataFrame:
-    """Return a table with a join hint: Spark takes the result of `mapInArrow` over a few numbers for small."""
+    """Return a table with a join hint: without one, Spark assumes that the result of `mapInArrow` is small."""
     try:
         small = storage.statistics(table).bytes <= _BROADCAST_BYTES
     except UnsupportedOperationError:

@@ -309,7 +309,7 @@ class OptionRules(MergeCase):
         assert storage.table("t").count() == 1
 
     def test_options_are_compared_by_meaning(self, typed: Storage) -> None:
-        """A default that is written out equals none given: `create_or_update` does nothing."""
+        """An option with its default value equals an absent one: `create_or_update` does nothing."""
         for spec, same in [
             (table(), {"write-mode": "change-log", "merge-engine": "deduplicate", "changelog-producer": "none"}),
             (table(AGGREGATION), {**AGGREGATION, "fields.default-aggregate-function": "last_non_null_value"}),
