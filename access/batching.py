@@ -80,7 +80,7 @@ class Batching:
 
 
 class Batcher:
-    """The open batch of one table, and those that are under way."""
+    """The open batch of one table, and its batches that are under way."""
 
     def __init__(self, batching: Batching, calls: Calls, order: KeyTurns) -> None:
         self.batching = batching
@@ -121,7 +121,7 @@ class Batcher:
         self._run_ready()
 
     def send(self) -> None:
-        """Give the open batch its place among the calls of its keys; it begins when those before it have ended."""
+        """Give the open batch its place among the calls of its keys; it begins when the calls before it have ended."""
         batch, self._open, self._is_due = self._open, None, False
         if self._timer is not None:
             self._timer.cancel()

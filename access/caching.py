@@ -85,7 +85,7 @@ class _Load(Generic[K, V]):
     def __init__(self, overlapped: set[K], began: float) -> None:
         self.began = began
         self.overlapped = overlapped
-        """Its keys that a write overlaps."""
+        """The keys of the load that a write overlaps."""
         self.ends: list[Callable[[], None]] = []
         self.rows: Mapping[K, V | None] = {}
         self.error: BaseException | None = None

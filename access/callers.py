@@ -17,7 +17,7 @@ class Caller:
     Parameters
     ----------
     future : asyncio.Future
-        The caller's own; the caller may cancel it.
+        The future that the caller holds, and may cancel.
     """
 
     __slots__ = ("future", "is_ended")
@@ -33,7 +33,7 @@ class Caller:
             self.future.set_result(value)
 
     def fail(self, error: BaseException) -> None:
-        """End the call with an error, which no other caller has."""
+        """End the call with an error, an instance that no other caller gets."""
         self.is_ended = True
         if self.future.done():
             return
@@ -49,7 +49,7 @@ class WriteCaller(Caller):
     Parameters
     ----------
     future : asyncio.Future
-        The caller's own.
+        The future that the caller holds.
     failures : Failures
         Keeps a failure until it has been seen.
     ended : callable, optional
@@ -75,7 +75,7 @@ class WriteCaller(Caller):
         super().succeed(value)
 
     def fail(self, error: BaseException) -> None:
-        """End the write with an error, which no other caller has."""
+        """End the write with an error, an instance that no other caller gets."""
         if self._ended is not None:
             self._ended(False)
         is_awaited = bool(self.future._callbacks)

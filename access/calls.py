@@ -33,7 +33,7 @@ class Calls:
     limiter : Limiter, optional
         The rate limits; each attempt takes its credits from them.
     reading, writing : Retrier, optional
-        They repeat failed reads, and failed writes.
+        Repeat failed reads, and failed writes.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ class _WaitingThread(Generic[Result]):
 
     def tell(self, done: asyncio.Future[Result]) -> None:
         if self._waits and not done.cancelled():
-            done.exception()  # the caller is about to raise it; one that has gone leaves it to the resource and the log
+            done.exception()  # marks the error as seen, since the caller raises it; else asyncio logs it
         self._outcome.put(done)
 
 

@@ -33,7 +33,7 @@ class AsyncTable(TableVerbs[K], Generic[K, V]):
     Bulk calls (`get_many`, `put_many`, ...) bypass batches: they send the open batch first if it holds one of their
     keys, wait for earlier calls of their keys, and later ones wait for them. Over a `StructuredTable` each is one
     transaction; `put_many` with a None makes two, the puts first. Over functions each is one bulk call, `update_many`
-    as many as it has updates of one key. Of several puts of a key in one `put_many` the last one counts.
+    as many as it has updates of one key. If one `put_many` has several puts of a key, the last one counts.
 
     Arguments. Over a `StructuredTable` a key is a tuple or a mapping, and results have tuples; over functions it is any
     hashable object. Values, updates and defaults may leave the key out. A wrong argument is refused when the method is

@@ -264,7 +264,7 @@ class SystemData:
         """Make a job of each of the next messages of a group, exactly once, and return their number: one batch.
 
         The arguments of a job are `id`, `key`, `body`, `headers` and `published` of its message, as a document; 0 if
-        no message is there, or another member of the group is active.
+        there is no message, or another member of the group is active.
 
         Raises
         ------

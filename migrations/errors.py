@@ -59,7 +59,7 @@ class MigrationLockedError(MigrationError):
     owner : str
         The other runner, as host:process.
     since : datetime
-        The time of its begin.
+        The time at which that runner began.
     """
 
     def __init__(self, owner: str, since: dt.datetime) -> None:

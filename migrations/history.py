@@ -198,13 +198,13 @@ class History:
 
 
 def added_after(rows: Mapping[int, RevisionRow], number: int) -> set[What]:
-    """Return what later revisions, which have begun, add: it is theirs, also if an earlier one drops its name."""
+    """Return what later revisions that have begun add; an earlier revision that drops such a name keeps it."""
     later = (row for row in rows.values() if row.number > number and row.state is not State.PENDING)
     return {what for row in later for operation in row.operations.up for what in added(operation)}
 
 
 def taken_before(rows: Mapping[int, RevisionRow], number: int) -> dict[What, int]:
-    """Return the things that contracts of earlier revisions took away, and no later one of these added again."""
+    """Return the things that contracts of earlier revisions took away and none of these revisions added again."""
     gone: dict[What, int] = {}
     for row in sorted(rows.values(), key=lambda row: row.number):
         if row.number < number and row.state is not State.PENDING:

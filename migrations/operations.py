@@ -62,7 +62,7 @@ class CreateTable:
 
 @dataclass(frozen=True, slots=True)
 class DropTable:
-    """Retire a table in contract, and drop it `keep_days` later."""
+    """Retire a table, in the contract, and drop it `keep_days` later."""
 
     table: str
     keep_days: int = 7
@@ -121,21 +121,21 @@ class AddIndex(NamedFieldOperation):
 
 
 class DropIndex(NamedFieldOperation):
-    """Remove an index in contract."""
+    """Remove an index, in the contract."""
 
     __slots__ = ()
     words = "drop index"
 
 
 class DropField(NamedFieldOperation):
-    """Remove a field in contract."""
+    """Remove a field, in the contract."""
 
     __slots__ = ()
     words = "drop field"
 
 
 class DropRule(NamedFieldOperation):
-    """Turn a computed field into an ordinary one in contract."""
+    """Turn a computed field into an ordinary one, in the contract."""
 
     __slots__ = ()
     words = "drop the rule of field"
@@ -143,7 +143,7 @@ class DropRule(NamedFieldOperation):
 
 @dataclass(frozen=True, slots=True)
 class RenameField:
-    """Give a field a second name, which replaces the first in contract."""
+    """Give a field a second name, which replaces the first one in the contract."""
 
     table: str
     old: str
@@ -249,7 +249,7 @@ class RevisionOperations:
 
 
 What: TypeAlias = tuple[str, ...]
-"""A table, or a field, a rule or an index of one: the kind, and the names."""
+"""A table, or a field, a rule or an index of a table: its kind, then its names."""
 
 
 def added(operation: Operation) -> set[What]:

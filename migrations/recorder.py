@@ -103,7 +103,7 @@ class Recorder(Constructors):
         self._record(CreateTable(specification), "up")
 
     def drop_table(self, table: str, keep_days: int = 7) -> None:
-        """Retire a table in contract: programs no longer find it; its rows are deleted `keep_days` later."""
+        """Retire a table, in the contract: programs no longer find it; its rows are deleted `keep_days` later."""
         if isinstance(keep_days, bool) or not isinstance(keep_days, int) or not 0 <= keep_days <= _MOST_DAYS:
             raise RevisionError(f"keep_days is {keep_days!r}; it must be a whole number of days, 0 to {_MOST_DAYS:,}")
         self._record(DropTable(self._name(table), keep_days), "up", "contract")
@@ -146,20 +146,20 @@ class Recorder(Constructors):
         self._record(AddIndex(self._name(table), self._name(field)), "up")
 
     def drop_index(self, table: str, field: str) -> None:
-        """Remove the index of a field, in contract."""
+        """Remove the index of a field, in the contract."""
         self._record(DropIndex(self._name(table), self._name(field)), "up", "contract")
 
     def rename_field(self, table: str, old: str, new: str) -> None:
-        """Give a field a second name, which is its only name after contract."""
+        """Give a field a second name, which is its only name after the contract."""
         self._check_field(table, Field.int(self._name(new)))
         self._record(RenameField(table, self._name(old), new), "up")
 
     def drop_field(self, table: str, field: str) -> None:
-        """Remove a field, its index and the rule that computes it, in contract."""
+        """Remove a field, its index and the rule that computes it, in the contract."""
         self._record(DropField(self._name(table), self._name(field)), "up", "contract")
 
     def drop_rule(self, table: str, field: str) -> None:
-        """Turn a computed field into an ordinary one, in contract."""
+        """Turn a computed field into an ordinary one, in the contract."""
         self._record(DropRule(self._name(table), self._name(field)), "contract")
 
     def rewrite(self, table: str, function: str, where: str | None = None) -> None:

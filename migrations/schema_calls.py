@@ -179,7 +179,7 @@ class SchemaCalls:
         self.add_rule(table, Renamed(old, new))
 
     def end_name(self, table: str, old: str, new: str, own: Collection[str]) -> None:
-        """Remove the rule of a new name; fields computed of the old one, except `own`, are computed of the new one."""
+        """Remove the rule of a new name; fields computed from the old one, but `own`, follow the new one."""
         spec = self.find(table)
         if spec is None:
             return
@@ -200,7 +200,7 @@ class SchemaCalls:
             self._set_rules(spec, [rule for rule in spec.rules if _target(rule) != field])
 
     def is_retired(self, table: str) -> bool:
-        """Return whether there is the table, and it is retired."""
+        """Return whether the table exists and is retired."""
         spec = self.find(table)
         return spec is not None and retired_since(spec.rules) is not None
 

@@ -1,4 +1,4 @@
-"""The steps of operations: before rows are filled, after the fill, in contract, and in a reversal."""
+"""The steps of operations: before rows are filled, after the fill, in the contract, and in a reversal."""
 
 from __future__ import annotations
 

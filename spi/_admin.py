@@ -47,8 +47,8 @@ class TableAdmin(ABC):
         one of these, FLOAT may become DOUBLE. The order of fields is ignored.
 
         The table keeps what it has beyond the specification: fields outside the key, indexes, wider numbers; and its
-        rules, if the specification has none. A call that adds nothing writes nothing and waits for no one, so a program
-        of an earlier release can start while a later one runs. Nothing is ever dropped.
+        rules, if the specification has none. A call that adds nothing writes nothing and waits for nothing, so a
+        program of an earlier release can start while a later one runs. Nothing is ever dropped.
 
         Parameters
         ----------

@@ -20,7 +20,7 @@ class AggregateExpression:
     function : AggregateFunction
         COUNT, SUM, MIN or MAX.
     argument : Expression or None
-        Its values; None counts rows. Only counts and sums are of more than one field.
+        The values to aggregate; None counts rows. Only counts and sums take more than one field.
     """
 
     function: AggregateFunction

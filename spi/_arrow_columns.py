@@ -119,7 +119,7 @@ def _exact_floats(column: pa.Array[Any], wanted: pa.DataType) -> pa.Array[Any]:
 
 
 def _whole_floats(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Return whole floats as 64-bit integers; a float beyond its exact range may not be the number it came from."""
+    """Return whole floats as 64-bit integers; raises for floats so large that rounding may have changed them."""
     doubles: Any = column.cast(pa.float64())
     if pc.any(pc.greater(pc.abs(doubles), pa.scalar(_most_exact(column.type)))).as_py():
         raise pa.ArrowInvalid("beyond the exact whole numbers")

@@ -23,7 +23,7 @@ _NEEDED = (
 )
 _COLUMN = re.compile(r"Conversion failed for column (.*) with type")
 _NOT_ARROW = ("Object", "Int128", "UInt128")
-"""Polars' types that pyarrow cannot read; of Python objects, Polars exports the addresses in memory."""
+"""Polars' types that pyarrow cannot read; Polars exports Python objects as their addresses in memory."""
 
 
 def schema_of(table: str, given: object) -> pa.Schema:

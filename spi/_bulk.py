@@ -287,7 +287,7 @@ class CommitResult:
         Whether this call made the rows visible. False if the job had been committed before, by any process, and
         the call did nothing.
     missing : int
-        In mode patch, with `on_missing="skip"`: the number of keys that had to have a row and had none. 0 if the job
+        In mode patch, with `on_missing="skip"`: the number of keys that required a row and had none. 0 if the job
         had been committed before.
     """
 

@@ -38,7 +38,7 @@ class Capabilities:
     field_rules : bool
         Tables may have rules of their fields, and `TableAdmin` has `set_rules` and `drop_field`.
     wakes : bool
-        Listeners are woken by the commits of every process that uses the store, not only by those of their own.
+        Listeners are woken by the commits of every process that uses the store, not only of their own process.
     """
 
     restartable: bool = True

@@ -1,4 +1,4 @@
-"""Parts of reading a table with rules: rows with computed columns, and the progress of a fill for its errors."""
+"""Rows with the columns that a table's rules compute, and the progress of a fill, which errors report."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ class ChangesLostError(StructableError, LookupError):
     earliest : FeedPosition
         The position after which every change is kept, of the feed that the table has now.
     reason : str
-        Why: it has expired, is of a feed that is gone, or is beyond the newest.
+        Why: the position has expired, is of a feed that is gone, or is beyond the newest.
     """
 
     def __init__(self, table: str, position: FeedPosition, earliest: FeedPosition, reason: str) -> None:

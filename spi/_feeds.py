@@ -196,9 +196,9 @@ class ChangeFeed(ABC):
     ) -> ChangePlan:
         """Divide the net changes between two positions, as `plan` does, but never only up to a mark.
 
-        With them the rows at `until`, as of a snapshot, become those at `since`, and the reverse. A change has version
-        and time of the last commit that made it. Here it is `plan` with `net`; a backend whose feeds have marks
-        overrides it.
+        Applied to the rows at `until`, such as a snapshot's, they give the rows at `since`, and the reverse. A change
+        has version and time of the last commit that made it. Here it is `plan` with `net`; a backend whose feeds have
+        marks overrides it.
 
         Parameters
         ----------

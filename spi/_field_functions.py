@@ -21,9 +21,9 @@ _JSON_TYPES = frozenset(
     | {kind for kind in FieldType if kind.integer_bits}
 )
 _MOST_LEVELS = 200
-"""Python's own limit depends on the stack below, and a function must not."""
+"""The maximum depth of a document: Python's own limit depends on the caller's stack, a result must not."""
 _MOST_DIGITS = 400
-"""No type holds a number of more digits; Python's own limit is a setting of the process."""
+"""The maximum number of digits: no type holds more, and Python's own limit is a setting of the process."""
 _MANY_DIGITS = re.compile(rf"[0-9]{{{_MOST_DIGITS + 1}}}")
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
@@ -92,7 +92,7 @@ class JsonField:
         object.__setattr__(self, "_bound", 1 << (bits - 1) if bits else 0)
 
     def computed(self, value: Value) -> Computed:
-        """Return the value of a field of the type for a document."""
+        """Return the value that the function computes from a document."""
         if value is None:
             return _NULL
         try:
@@ -139,7 +139,7 @@ class Cast:
         object.__setattr__(self, "type", _plain_type(self.type))
 
     def computed(self, value: Value) -> Computed:
-        """Return the value of a field of the type for another value."""
+        """Return the value that the function computes from another value."""
         if value is None or self.type is not FieldType.STRING:
             return Computed(value)
         return Computed(format(value, "f") if isinstance(value, decimal.Decimal) else str(value))
@@ -274,7 +274,7 @@ _FAST = json.JSONDecoder(parse_constant=_no_json)
 
 
 def _of_type(found: object, kind: FieldType) -> object:
-    """Return a JSON value as `check_value` takes it for a type, which rejects one of another JSON type."""
+    """Return a JSON value in the form that `check_value` takes for a type; it then rejects other JSON types."""
     if not isinstance(found, float | _JsonReal):
         return found
     if kind is FieldType.DECIMAL:

@@ -170,7 +170,7 @@ def _check_order(table: str, rules: list[Derived]) -> None:
         for _ in sources:
             name = sources.get(name, "")
         if name in sources:
-            raise _invalid(table, f"derived field {start!r} is computed of itself")
+            raise _invalid(table, f"derived field {start!r} is computed from itself")
 
 
 def _check_field(table: str, fields: Mapping[str, Field], name: object) -> None:

@@ -25,8 +25,7 @@ def matched_fields(
 ) -> list[str | None]:
     """Return the field of each column of a file or a frame; None where there is none.
 
-    That is the field of the name in `rename`, else of the column's own name, else of the name that `field_names` makes
-    of it.
+    Its name is the one in `rename`, else the column's own, else the one that `field_names` makes from it.
 
     Raises
     ------

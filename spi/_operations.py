@@ -59,9 +59,9 @@ class Otherwise(enum.Enum):
     REFUSE = "refuse"
     """The call raises, and none of its writes is done."""
     SKIP = "skip"
-    """It is left out, and its key is in the answer."""
+    """The write is left out, and its key is in the answer."""
     REPORT = "report"
-    """It is left out, and the answer reports it: for calls of one write."""
+    """The write is left out, and the answer reports that: for calls of one write."""
 
 
 class Judged(enum.Enum):
@@ -142,13 +142,13 @@ class RowMove(NamedTuple):
     Parameters
     ----------
     keys : sequence
-        The keys of the rows to replace, each once. They exist, as the transaction has read, or as it expects.
+        The keys of the rows to replace, each once. The transaction has read these rows, or `expected` checks one.
     rows : sequence of mapping
         For each key the new row, of all fields that the caller knows; no row has its key.
     changed : tuple of str
         The fields besides those of the key in which the new rows may differ.
     expected : tuple, optional
-        Of a single row: a field, its value, which is not None, and the error if the row to replace has another value.
+        For a single row: a field, its value, which is not None, and the error if the row to replace has another value.
     """
 
     keys: Sequence[Key]

@@ -1,6 +1,6 @@
 """Values of subclasses, as other libraries have them, as values of Python's own classes.
 
-Such are times of pandas and pendulum, and of a clock that a test has stopped; members of enumerations; and NumPy's
+Examples are times of pandas and pendulum, and of a clock that a test has stopped; members of enumerations; and NumPy's
 scalars, as far as they are subclasses.
 """
 

@@ -87,7 +87,7 @@ class RowRules:
         """Raise InvalidFieldError if rows name a derived field, but not the field that it is computed from."""
         for rule in self.derived:
             if rule.field in names and not self._named(rule.source, names):
-                reason = f"is derived of {rule.source!r}, which the rows do not name; name that, and leave this out"
+                reason = f"is derived from {rule.source!r}, which the rows do not name; name it, or leave this out"
                 raise InvalidFieldError(self.spec.name, rule.field, reason)
 
     def expected(self, row: Mapping[str, Value]) -> dict[str, Value]:
@@ -194,7 +194,7 @@ class RowRules:
 
     def _require(self, rule: Derived, given: Value, value: Value) -> None:
         if not self._same(rule.field, given, value):
-            reason = f"{shown(given)} is not what it is derived of {rule.source!r}, {shown(value)}; leave it out"
+            reason = f"{shown(given)} is not {shown(value)}, its value derived from {rule.source!r}; leave it out"
             raise InvalidFieldError(self.spec.name, rule.field, reason)
 
     def _require_equal(self, rule: Renamed, old: Value, new: Value) -> None:
@@ -210,7 +210,7 @@ class RowRules:
         """Raise InvalidFieldError for a derived field, which cannot be changed by itself."""
         rule = self._by_field.get(check_field(self.spec, name).name)
         if rule is not None:
-            reason = f"is derived of {rule.source!r}; change that"
+            reason = f"is derived from {rule.source!r}; change that field"
             raise InvalidFieldError(self.spec.name, rule.field, reason)
 
     # Reading

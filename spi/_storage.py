@@ -247,8 +247,7 @@ class Storage(Transactional, Signalling):
             The caller's numbers. Every call is a separate attempt, even with equal numbers.
         batches : iterable of pyarrow.RecordBatch, or an object with `__arrow_c_stream__`
             All key fields, and the fields to write: record batches, a `pyarrow.Table`, a reader, a frame of pandas or
-            Polars, a relation of DuckDB. Values of other types than those of `arrow_schema` are taken if they mean the
-            same.
+            Polars, a relation of DuckDB. Values of other types than `arrow_schema` has are taken if they mean the same.
 
         Raises
         ------
@@ -269,8 +268,8 @@ class Storage(Transactional, Signalling):
         Returns
         -------
         CommitResult
-            True if this call made the rows visible, false if that had been done before. Of all calls for one job, at
-            most one returns true; none does if the one that wrote the rows could not return. Of a job of mode patch
+            True if this call made the rows visible, false if that had been done before. At most one of all calls for
+            one job returns true; none does if the call that wrote the rows could not return. For a job of mode patch
             also the number of missing keys.
 
         Raises

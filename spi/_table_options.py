@@ -61,7 +61,7 @@ class AggregateFunction(enum.StrEnum):
 
     @property
     def in_groups(self) -> bool:
-        """Whether members of sequence groups can be aggregated so, rows that come late included."""
+        """Whether the function can aggregate members of sequence groups, which also count rows that come late."""
         return self in _IN_GROUPS
 
 

@@ -20,9 +20,9 @@ Key: TypeAlias = tuple[Value, ...] | Mapping[str, Value]
 MAX_KEY_SIZE = 2_000
 """The maximum size of a primary key, and of an indexed value, in bytes."""
 MAX_KEY_AND_INDEX_SIZE = 2_500
-"""Bytes of a primary key and one indexed value together."""
+"""The maximum size of a primary key and one indexed value together, in bytes."""
 MAX_ROW_SIZE = 8 * 1024 * 1024
-"""Bytes of a whole row, its key included, after the merge with the old row."""
+"""The maximum size of a whole row, its key included, after the merge with the old row, in bytes."""
 
 NAN = float("nan")
 """The NaN of bound filters: one object, since containers compare by identity first."""
@@ -52,7 +52,7 @@ def is_nan(value: Value) -> bool:
 def exact_context(digits: int) -> decimal.Context:
     """Return a context in which a result with more digits than `digits` is an `ArithmeticError`.
 
-    Each attribute is given: others come from `decimal.DefaultContext`, which a program may have changed.
+    Each attribute is given, as missing ones come from `decimal.DefaultContext`, which a program may have changed.
     """
     traps = [decimal.Inexact, decimal.InvalidOperation]  # an overflow, or an underflow, is inexact
     rounding, least, most = decimal.ROUND_HALF_EVEN, decimal.MIN_EMIN, decimal.MAX_EMAX

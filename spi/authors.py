@@ -7,7 +7,7 @@ A backend implements `Backend`, `Storage`, `Transaction`, `TableAdmin` and `Stru
 - the rules that all stores share, each with the contract's own error: `check_key`, `check_row`, `bind_filter`,
   `ScanRequest`, `requested_job`, `plan_schema_change`, and others;
 - parts to use whole: `AutoCommitTable`, `DelegatingStorage`, `LocalSignals`, `RuledTable`, `RowShape`, `retry`;
-- the nodes of filters and expressions, for whoever translates them: `Comparison`, `And`, `Arithmetic`, and others;
+- the nodes of filters and expressions, for stores that translate them: `Comparison`, `And`, `Arithmetic`, and others;
 - what messages, imports, metrics and values have in common: `shown`, `needing`, `recording_meter`, `plain_value`.
 
 docs/spi.md has every name by subject, under "For authors of backends". Nothing here needs pyarrow: Arrow batches are

@@ -1,4 +1,4 @@
-"""`BackgroundThread`, `NotifiedThread`: threads that live while there is work, end with their store, and rest."""
+"""`BackgroundThread`, `NotifiedThread`: threads that live while there is work, and rest between steps."""
 
 from __future__ import annotations
 

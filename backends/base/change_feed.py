@@ -99,14 +99,14 @@ class FeedView(ABC):
 
     @abstractmethod
     def raise_floor(self, version: int) -> int:
-        """Drop all changes and marks up to a version from the feed, unless it is below the floor; return the floor.
+        """Drop all changes and marks up to a version from the feed, unless that is below the floor; return the floor.
 
-        Remains of an earlier, interrupted call are dropped too. The last use of a view.
+        Remains of an earlier, interrupted call are dropped too. The view must not be used afterwards.
         """
 
     @abstractmethod
     def restart(self) -> None:
-        """End the feed, and begin another one for the table. The last use of a view."""
+        """End the feed, and begin another one for the table. The view must not be used afterwards."""
 
     @abstractmethod
     def states(self, request: FeedRequest, splits: int) -> list[bytes]:

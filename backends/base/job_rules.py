@@ -111,7 +111,7 @@ def _kinds(spec: TableSpecification, batch: RecordBatch) -> tuple[list[RowKind],
     from structable.spi.arrow import conform_column
 
     if not isinstance(batch, RecordBatch) or batch.schema.names.count(CHANGE_TYPE) != 1:
-        raise InvalidFieldError(spec.name, CHANGE_TYPE, "is the column of row kinds, and not once in the batches")
+        raise InvalidFieldError(spec.name, CHANGE_TYPE, "must be one column of each batch, with the kinds of its rows")
     kinds: list[RowKind] = []
     known: dict[object, RowKind] = {}
     column = batch.column(CHANGE_TYPE)

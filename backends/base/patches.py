@@ -133,7 +133,7 @@ def _taken_apart(spec: TableSpecification, batch: RecordBatch) -> tuple[PatchMar
     from pyarrow import RecordBatch
 
     if not isinstance(batch, RecordBatch) or batch.schema.names.count(_ARM) != 1:
-        raise InvalidFieldError(spec.name, _ARM, "is the column of what each row does, and not once in the batches")
+        raise InvalidFieldError(spec.name, _ARM, "must be one column of each batch, with the arms of its rows")
     # By their places: a name may occur twice, which the check of names rejects later.
     places = [place for place, name in enumerate(batch.schema.names) if name not in PATCH_COLUMNS]
     names = [batch.schema.names[place] for place in places]

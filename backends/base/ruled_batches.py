@@ -46,7 +46,7 @@ def rows_of(batch: RecordBatch, columns: Sequence[str]) -> Iterator[dict[str, An
 def with_columns(
     spec: TableSpecification, batch: RecordBatch, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
 ) -> RecordBatch:
-    """Return a batch with some columns of rows, which replace its own or follow them."""
+    """Return a batch with some columns of rows, which replace columns of the same names or follow the others."""
     if not columns:
         return batch
     import pyarrow as pa

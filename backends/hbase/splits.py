@@ -36,7 +36,7 @@ class Splits:
         self._reader = reader
 
     def share(self, snapshot: HBaseSnapshot) -> HeldSplits:
-        """Hold a snapshot for plans, which takes it over."""
+        """Take over a snapshot, and hold it for the plans that divide it."""
         row = b"" if isinstance(snapshot, SessionlessSnapshot) else plan_row(uuid.uuid4().bytes)
         try:
             if row:
@@ -51,7 +51,7 @@ class Splits:
     def divide(
         self, snapshot: HBaseSnapshot, row: bytes, begin: bytes, end: bytes, count: int, feed: bytes | None
     ) -> tuple[list[bytes], int | None]:
-        """Return the states of the splits of a snapshot that a record holds, and its version."""
+        """Divide a snapshot that a record holds; return the states of the splits, and the snapshot's version."""
         table, first, last = self._layout.interval(begin, end)
         try:
             version = None if feed is None else snapshot.settled_version(feed)
@@ -100,7 +100,7 @@ class Splits:
         return int(pairs * scale), int(size * scale)
 
     def _sample(self, table: str, low: bytes, high: bytes) -> tuple[list[bytes], list[bytes], int]:
-        """Return the first rows of an interval, the last if there are more, and the bytes of the first."""
+        """Return the first rows of an interval, the last row if there are more, and the bytes of the first rows."""
         pages = self._gateway.pages(table, low, high, [FAMILY], before=None, page_rows=_SAMPLE, first_rows=_SAMPLE)
         # Closed before the next call, which needs a connection as well.
         with closing(pages):  # type: ignore[type-var] # a generator

@@ -2,7 +2,7 @@
 
     h OWNER RUN          x:v   the time when it was begun, in seconds since the epoch
                          x:e   there once the run is whole
-    d OWNER RUN NUMBER   x:v   length-prefixed keys and values; the last chunk of a run is a full stop
+    d OWNER RUN NUMBER   x:v   length-prefixed keys and values; the last chunk of a run is "."
 
 The h rows are the list of all runs: a run that is not whole is kept for an hour even if its job has ended, as a living
 process may still write chunks, which nothing would find without the h row.

@@ -56,7 +56,7 @@ class PrefixTables:
         """Create the transaction table if it is missing, and check its format.
 
         Without `create`, a missing store is a `StoreNotFoundError`; one that another process is still creating counts
-        as missing. A table of another format, or not of structable's, is a `DataCorruptionError`.
+        as missing. A table of another format, or of another program, is a `DataCorruptionError`.
         """
         table = self._layout.transactions
         clock: Cells = {}

@@ -93,7 +93,7 @@ class DatabaseFolder:
         """Check that there is a database, and create nothing.
 
         Raises `StoreNotFoundError` if there is none, or only the remains of an interrupted creation;
-        `DataCorruptionError` if there was one, and the file that LevelDB begins with is gone; `StorageUnavailableError`
+        `DataCorruptionError` if there was one, and LevelDB's file CURRENT is gone; `StorageUnavailableError`
         if the folder cannot be read, or holds pipes or devices among LevelDB's files.
         """
         with self.usable():
@@ -117,7 +117,7 @@ class DatabaseFolder:
     # Ownership
 
     def try_own(self) -> bool:
-        """Become the owner, unless another process is; true if this one is already."""
+        """Become the owner, unless another process is the owner; true if this process already is."""
         with _FORKING:  # a child that shares the descriptor would keep the lock after this process
             if self._lock is not None:
                 return True
@@ -167,7 +167,7 @@ class DatabaseFolder:
     def may_create(self) -> bool:
         """Return whether there is no database yet, or only the remains of an interrupted creation.
 
-        Raises `DataCorruptionError` if there was one, and the file that LevelDB begins with is gone.
+        Raises `DataCorruptionError` if there was one, and LevelDB's file CURRENT is gone.
         """
         if _is_note(self._creating):
             return True
@@ -320,7 +320,7 @@ class DatabaseIdentity:
             self._remembered = True
 
     def is_there(self) -> bool:
-        """Return whether the remembered folder is at its path: false after `close`, true if it cannot be found out."""
+        """Return whether the remembered folder is at its path: false after `close`, true if that is unknown."""
         if self._descriptor is None:
             return False
         try:
@@ -329,7 +329,7 @@ class DatabaseIdentity:
             return not _says_missing(error)
 
     def holds_database(self) -> bool:
-        """Return whether the folder is at its path, with the file that LevelDB begins with."""
+        """Return whether the folder is at its path, and has LevelDB's file CURRENT."""
         if not self.is_there():
             return False
         try:

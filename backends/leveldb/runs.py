@@ -143,7 +143,7 @@ class StagingFolder:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[BinaryIO]:
-    """Make a file that `Runs.drop` leaves, and with it its folder, while it is open."""
+    """Make a file; while it is open, `StagingFolder.drop` keeps it and its folder."""
     while True:
         with contextlib.suppress(FileExistsError):
             path.parent.mkdir(mode=0o700)  # with exist_ok it fails if the folder is removed just then

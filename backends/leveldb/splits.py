@@ -88,8 +88,8 @@ def _states(plan: str, bounds: list[bytes]) -> list[bytes]:
 class SharedCheckpoint(SharedSplits):
     """A checkpoint that several plans divide; the arguments are as for `plan_splits`.
 
-    It is closed once it is made. Plans look into this process's copy, as readers do, because readers may be copying the
-    files of the checkpoint.
+    Its database is closed once it is made. Plans read this process's copy of it, as readers of splits do, because
+    readers may be copying the files of the checkpoint.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class MemoryBackend(Backend):
     options: ClassVar[Sequence[Option]] = COMMON_OPTIONS
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:
-        """Return a new store, or the store that the URL names; a nameless store never exists before it is created."""
+        """Return a new store, or the store that the URL names. Without `create`, a URL without a name is an error."""
         if url.user is not None or url.path not in ("", "/"):
             raise ValueError(f"{url} is not a memory URL, which is memory:// or memory://name")
         return OrderedStorage(

@@ -159,7 +159,7 @@ def rows_of(table: TableOverlay, writes: RowWrites, argument: str) -> Sequence[A
 
 
 def found_rows(table: TableOverlay, raw_keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
-    """Return the table's rows of keys."""
+    """Return the table's rows with these keys."""
     if len(raw_keys) == 1:
         return {raw_keys[0]: table.raw_value(raw_keys[0])}
     distinct = sorted(set(raw_keys))

@@ -52,7 +52,7 @@ class TableSchema:
     indexes: dict[str, int]
     """By field, the numbers of the indexes that scans may use: 0 to 65535, never reused in this space."""
     building: dict[str, int] = field(default_factory=dict)
-    """The same for indexes that every write maintains, but that do not cover all older rows yet."""
+    """By field, the numbers of indexes that every write maintains, but that do not cover all older rows yet."""
     next_index: int = 0
     identity: bytes = b""
     """The first space of the table: no other table of this store has it, not even one of the same name.

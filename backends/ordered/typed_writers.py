@@ -183,7 +183,7 @@ def _rows_after(table: TableOverlay, raw_keys: Iterable[bytes], kind: type[Blind
 
 
 def _equal_rows(table: TableOverlay, taken: Mapping[tuple[bytes, bytes], int]) -> list[bytes]:
-    """Return the keys of the wanted number of rows of each interval, or of all if there are fewer."""
+    """Return the wanted number of rows' keys from each interval, or all keys if there are fewer."""
     left = {begin: number for (begin, _), number in taken.items()}
     request = KeyedRequest((), None, None, None, False, None, limit_per_range=max(left.values()))
     found: list[bytes] = []

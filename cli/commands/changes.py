@@ -192,7 +192,7 @@ def _follow(
     listener: Listener,
     interval: float,
 ) -> None:
-    """Write changes as they come, and report the position after the last written one, however the command ends."""
+    """Write changes as they are committed; report the position after the last one, however the command ends."""
     feed = source.feed
     try:
         while True:

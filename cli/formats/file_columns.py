@@ -144,7 +144,7 @@ class FileColumns:
         return (*self.spec.field_names, *self._feed)
 
     def field(self, name: str) -> Field:
-        """Return the type of a column."""
+        """Return the field of a column, with its type."""
         return self._feed.get(name) or self.spec.field(name)
 
     def __contains__(self, name: object) -> bool:

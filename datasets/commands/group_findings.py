@@ -16,7 +16,7 @@ from structable.spi import Finding, FindingLevel, Storage, StructableError
 _Key = tuple[str, str]
 
 WATCHED_SECONDS = 6.0
-"""A member beats several times in its ttl: every 5 seconds, if it has the usual one."""
+"""The seconds for which beats are watched: a member with the usual ttl beats every 5 seconds."""
 _LOOK_SECONDS = 0.2
 
 

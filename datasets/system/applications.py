@@ -27,7 +27,7 @@ from .context import Dataset
 class Applications(Dataset):
     """The datasets `applications`, `application_versions` and `application_history`.
 
-    Deleting versions excludes the fence `app/NAMESPACE/APPLICATION`, which each new run shares.
+    Deleting versions holds the fence `app/NAMESPACE/APPLICATION` exclusively; each new run shares it.
     """
 
     def deploy(
@@ -225,7 +225,7 @@ def _fence(namespace: str, application: str) -> str:
 
 
 class ApplicationStates(Dataset):
-    """The dataset `application_state`; a value goes with its application."""
+    """The dataset `application_state`; deleting an application deletes its values."""
 
     def get(self, namespace: str, application: str, state_key: str) -> bytes | None:
         """Return the value, or None."""

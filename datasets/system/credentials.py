@@ -25,7 +25,7 @@ R = TypeVar("R", CredentialProfile, CredentialIdentity)
 class Credentials(Dataset):
     """The dataset `credentials`. An identity names its profile as `namespace/profile`; the data of both are sealed.
 
-    A new identity shares the fence `credential/NAMESPACE/PROFILE`, which deleting the profile excludes.
+    A new identity shares the fence `credential/NAMESPACE/PROFILE`; deleting the profile holds it exclusively.
     """
 
     @property

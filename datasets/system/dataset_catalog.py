@@ -21,8 +21,8 @@ from .context import Dataset
 class DatasetCatalog(Dataset):
     """The datasets `dataset_instances`, `dataset_kinds` and `dataset_modules`.
 
-    Deleting a kind or a module excludes the fence `kind/NAMESPACE/KIND` or `module/NAMESPACE/MODULE`, which each new
-    user of it shares.
+    Deleting a kind or a module holds the fence `kind/NAMESPACE/KIND` or `module/NAMESPACE/MODULE` exclusively; each new
+    user shares it.
     """
 
     def add_module(self, namespace: str, module: str, *, definition: object = None) -> DatasetModule:

@@ -31,7 +31,7 @@ def queue_channel(prefix: str, queue: str) -> str:
 
 
 def signal_due(context: Context, jobs: Iterable[Job]) -> None:
-    """Signal the queues of jobs that are due before an idle worker would look by itself, now or at `signal_late`."""
+    """Signal, now or at `signal_late`, the queues of jobs that are due before an idle worker's next look."""
     soon: dt.datetime | None = None
     for job in jobs:
         if job.state is not JobState.READY:

@@ -42,19 +42,19 @@ class Lineage(Dataset):
         self._context.records(LINEAGE_BY_PROGRAM).put(made)
 
     def of_dataset(self, dataset: DatasetRef, begin: dt.datetime, end: dt.datetime) -> list[DatasetAccess]:
-        """Return the uses of a dataset of `begin <= time < end`, by run."""
+        """Return the uses of a dataset with `begin <= time < end`, in the order of runs."""
         within = (col("at") >= self._context.now(begin)) & (col("at") < self._context.now(end))
         with self._context.records(LINEAGE_BY_DATASET).scan(Range.prefix(tuple(dataset)), where=within) as found:
             return list(found)
 
     def of_program(self, ref: ProgramRef, begin: dt.datetime, end: dt.datetime) -> list[DatasetAccess]:
-        """Return the uses by the runs of a program that began in `begin <= time < end`, by run."""
+        """Return the uses by a program's runs that began in `begin <= time < end`, in the order of runs."""
         lower, upper = run_id_bound(self._context.now(begin)), run_id_bound(self._context.now(end))
         with self._by_program(Range((*ref, lower), (*ref, upper))) as found:
             return list(found)
 
     def of_run(self, run: RunRef) -> list[DatasetAccess]:
-        """Return the uses by a run, by dataset."""
+        """Return the uses by a run, in the order of datasets."""
         with self._by_program(Range.prefix(tuple(run))) as found:
             return list(found)
 

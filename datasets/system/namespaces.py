@@ -23,7 +23,7 @@ _MEMBERS: tuple[RecordTable[Any], ...] = (APPLICATIONS, ARTIFACTS, SECRETS, PROF
 
 
 class Namespaces(Dataset):
-    """The dataset `namespaces`. Deleting one excludes the fence `ns/NAME`, which each new member shares."""
+    """The dataset `namespaces`. Deleting one holds the fence `ns/NAME` exclusively; each new member shares it."""
 
     @property
     def _namespaces(self) -> Records[Namespace]:

@@ -23,7 +23,8 @@ from .context import Dataset
 class Profiles(Dataset):
     """The datasets `profiles` and `profile_assignments`.
 
-    Disabling or deleting a profile excludes the fence `profile/NAMESPACE/PROFILE`; assignments and new runs share it.
+    Disabling or deleting one holds the fence `profile/NAMESPACE/PROFILE` exclusively; assignments and new runs share
+    it.
     """
 
     def create(

@@ -169,43 +169,43 @@ class Runs(Dataset):
     def provisioned(
         self, ref: ProgramRef, run: str, *, nodes: int, source: int, at: dt.datetime | None = None
     ) -> Changed | Ignored:
-        """The cluster is there, with this number of nodes: PROVISIONED."""
+        """Record that the cluster exists, with this number of nodes: PROVISIONED."""
         return self._cluster(ref, run, ClusterStatus.PROVISIONED, source, at, nodes=nodes)
 
     def waiting(self, ref: ProgramRef, run: str, *, source: int, at: dt.datetime | None = None) -> Changed | Ignored:
-        """The cluster waits for the next step: WAITING."""
+        """Record that the cluster waits for the next step: WAITING."""
         return self._cluster(ref, run, ClusterStatus.WAITING, source, at)
 
     def deprovisioning(
         self, ref: ProgramRef, run: str, *, source: int, at: dt.datetime | None = None
     ) -> Changed | Ignored:
-        """The cluster is taken down: DEPROVISIONING."""
+        """Record that the cluster is being taken down: DEPROVISIONING."""
         return self._cluster(ref, run, ClusterStatus.DEPROVISIONING, source, at)
 
     def deprovisioned(
         self, ref: ProgramRef, run: str, *, source: int, at: dt.datetime | None = None
     ) -> Changed | Ignored:
-        """The cluster is gone: DEPROVISIONED."""
+        """Record that the cluster is gone: DEPROVISIONED."""
         return self._cluster(ref, run, ClusterStatus.DEPROVISIONED, source, at)
 
     def orphaned(self, ref: ProgramRef, run: str, *, source: int, at: dt.datetime | None = None) -> Changed | Ignored:
-        """The cluster was left behind: ORPHANED."""
+        """Record that the cluster was left behind: ORPHANED."""
         return self._cluster(ref, run, ClusterStatus.ORPHANED, source, at)
 
     def starting(self, ref: ProgramRef, run: str, *, source: int, at: dt.datetime | None = None) -> Changed | Ignored:
-        """The program is being started: STARTING; sets `started`."""
+        """Record that the program is being started: STARTING; sets `started`."""
         return self._status(ref, run, RunStatus.STARTING, source, "started", at)
 
     def running(self, ref: ProgramRef, run: str, *, source: int, at: dt.datetime | None = None) -> Changed | Ignored:
-        """The program runs: RUNNING; sets `running`."""
+        """Record that the program runs: RUNNING; sets `running`."""
         return self._status(ref, run, RunStatus.RUNNING, source, "running", at)
 
     def suspend(self, ref: ProgramRef, run: str, *, source: int, at: dt.datetime | None = None) -> Changed | Ignored:
-        """The program was suspended: SUSPENDED; sets `suspended`."""
+        """Record that the program was suspended: SUSPENDED; sets `suspended`."""
         return self._status(ref, run, RunStatus.SUSPENDED, source, "suspended", at)
 
     def resume(self, ref: ProgramRef, run: str, *, source: int, at: dt.datetime | None = None) -> Changed | Ignored:
-        """The program runs again: RUNNING; sets `resumed`."""
+        """Record that the program runs again: RUNNING; sets `resumed`."""
         return self._status(ref, run, RunStatus.RUNNING, source, "resumed", at)
 
     def stopping(
@@ -217,7 +217,7 @@ class Runs(Dataset):
         terminate_by: dt.datetime | None = None,
         at: dt.datetime | None = None,
     ) -> Changed | Ignored:
-        """The program is being stopped, at the latest until a time: STOPPING; sets `stopping`."""
+        """Record that the program is being stopped, by a time at the latest: STOPPING; sets `stopping`."""
         until = None if terminate_by is None else self._context.now(terminate_by)
         return self._status(ref, run, RunStatus.STOPPING, source, "stopping", at, terminate_by=until)
 
@@ -231,7 +231,7 @@ class Runs(Dataset):
         failure: object = None,
         at: dt.datetime | None = None,
     ) -> Changed | Ignored:
-        """The program has ended, as `status` says: COMPLETED, FAILED or KILLED; sets `stopped`.
+        """Record the end of the program, as `status`: COMPLETED, FAILED or KILLED; sets `stopped`.
 
         Raises
         ------

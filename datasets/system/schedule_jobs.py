@@ -73,7 +73,7 @@ class ScheduleJobs(Dataset):
     ) -> ScheduleJob | None:
         """Add a notification to the schedule's job that waits for triggers, or begin the next; return the job.
 
-        Nothing happens, and the result is None, unless the schedule is there and SCHEDULED now. A waiting job that is
+        Nothing happens, and the result is None, unless the schedule exists and is SCHEDULED now. A waiting job that is
         marked, was made for an older generation of the schedule, or waits for longer than `timeout`, is marked
         obsolete, and the job of the next generation begins.
         """

@@ -24,7 +24,8 @@ def program_trigger(ref: ProgramRef) -> str:
 class Schedules(Dataset):
     """The datasets `schedules` and `schedule_triggers`.
 
-    Dropping a program excludes the fence `trigger/TRIGGER` of its trigger, which schedules that gain it share.
+    Dropping a program holds the fence `trigger/TRIGGER` of its trigger exclusively; schedules that get the trigger
+    share it.
 
     A trigger is a text, by which `by_trigger` finds the schedules that it fires. A definition with a member
     `"triggers": "or"` needs one of its triggers, any other definition all of them.

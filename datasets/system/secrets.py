@@ -1,4 +1,4 @@
-"""Sealed secrets, and sealed values under the current master key."""
+"""`Secrets`: sealed values and their versions; `rewrap` moves sealed values to the current master key."""
 
 from __future__ import annotations
 

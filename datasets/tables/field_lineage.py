@@ -34,11 +34,12 @@ class FieldOperation:
     Parameters
     ----------
     name : str
-        A name of its own among the operations of a run.
+        The name, unique among the operations of a run.
     inputs : tuple of (operation, field)
-        The outputs of earlier operations that it uses; of a read none.
+        The outputs of earlier operations that it uses; none for a read.
     outputs : tuple of str
-        The fields that it gives, each made of all inputs; of a write none, for it writes its inputs under their names.
+        The fields that it gives, each made from all inputs; none for a write, which writes its inputs under their
+        names.
     source, destination : DatasetRef, optional
         The endpoint that is read, or written.
     """

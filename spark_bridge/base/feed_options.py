@@ -79,7 +79,7 @@ def _truth(given: Mapping[str, str], name: str) -> bool:
 
 
 def _position(feed: ChangeFeed, text: str, name: str, *, inclusive_from: bool) -> FeedPosition:
-    """Return the position that a text names: a version is one whose changes are still read, at either end."""
+    """Return the position that a text names; the changes of a version are part of the range at either end."""
     match _parsed(text, name):
         case int(version):
             try:

@@ -52,9 +52,9 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
-        """Check the options of a read; ValueError for one that is missing, invalid or of writes.
+        """Check the options of a read; ValueError if one is missing, invalid, or an option of writes.
 
-        If `streaming` is given, also for an option that `spark.readStream`, or else `spark.read`, does not take.
+        If `streaming` is given, also if `spark.readStream` (true) or `spark.read` (false) does not take an option.
         """
         given = _take(options, READ_OPTIONS, WRITE_OPTIONS, "reading")
         if streaming is not None:

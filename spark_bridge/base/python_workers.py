@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PROGRAM = "import structable.spark_bridge.source"
 _SECONDS = 60
 _CONTAINERS = 100_000
-"""More than the tuples and rows that 10,000 rows of a task consist of."""
+"""A number of objects: more than the tuples and rows that Python makes for 10,000 rows."""
 
 
 def warn_of_another_python(context: SparkContext) -> None:

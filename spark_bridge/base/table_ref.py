@@ -55,6 +55,6 @@ class TableRef:
 
 
 def require_ref(given: object, argument: str) -> None:
-    """Raise `TypeError` unless an argument, whose name the message has, is a `TableRef`."""
+    """Raise `TypeError`, with the argument's name, unless the argument is a `TableRef`."""
     if not isinstance(given, TableRef):
         raise TypeError(f"{argument} is {given!r}; it must be a TableRef(url, name)")

@@ -49,7 +49,7 @@ def arrow_schema_of(schema: spark.StructType) -> pa.Schema:
 
 
 def field_changed(table: str, name: str, was: pa.Field[Any], now: pa.Field[Any]) -> InvalidFieldError:
-    """Return the error of a field of another type than when Spark planned."""
+    """Return the error for a field whose type has changed since Spark planned."""
     shown = [f"{one.type}{'' if one.nullable else ' not null'}" for one in (was, now)]
     reason = f"has changed since this DataFrame was loaded, from {shown[0]} to {shown[1]}; load it again"
     return InvalidFieldError(table, name, reason)
@@ -172,7 +172,7 @@ _DIGITS: dict[type[spark.DataType], int] = {
 
 
 def castable(kind: spark.DataType, field: Field) -> bool:
-    """Whether a column of a type can be cast to a field without loss of any value; `void` is one of nulls."""
+    """Whether a column of a type can be cast to a field without loss of any value; `void` is a column of nulls."""
     wanted = spark_type(field)
     if kind in (wanted, spark.NullType()) or (isinstance(kind, _TEXTS) and wanted == spark.StringType()):
         return True

@@ -18,7 +18,7 @@ from .coordinator import Coordinator
 _lock = threading.Lock()
 coordinators: weakref.WeakKeyDictionary[SparkContext, Coordinator] = weakref.WeakKeyDictionary()
 _sessions: weakref.WeakValueDictionary[str, SparkSession] = weakref.WeakValueDictionary()
-"""By the names under which their data sources know them."""
+"""The sessions, by the names under which their data sources know them."""
 
 
 def coordinator_of(spark: SparkSession) -> Coordinator:

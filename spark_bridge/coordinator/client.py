@@ -87,7 +87,7 @@ class CoordinatorClient:
         """Take a snapshot, which the coordinator holds until it has not been read for `options.lease` seconds.
 
         Once the execution has ended, and all others whose tasks read the snapshot, it is held for another
-        `options.grace` seconds, renewed by reading. With the `replanning.digest_of` a scan its tasks may have it
+        `options.grace` seconds, renewed by reading. With a `digest` (`replanning.digest_of`) tasks may have the scan
         `planned_again`.
         """
         return cast(PlannedSplits, self._ask("plan", options, columns, where, execution, digest))

@@ -41,7 +41,7 @@ class StreamStart:
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """A position, and the time of the first snapshot if the batch that ends here has rows of it or of a log."""
+    """A position; if the batch before it has the rows of the first snapshot, or of a log, also the snapshot's time."""
 
     position: FeedPosition
     time: dt.datetime | None = None

@@ -107,9 +107,9 @@ def bind(
     join : ForeignKeyJoin
         The join.
     left, right : TableSpecification
-        Its present tables.
+        The tables as they are now.
     recorded : mapping of str to str, optional
-        The selection of a join without one.
+        The recorded selection, for a join that has none of its own.
     known_faults : iterable of str
         Faults that are already known.
 

@@ -50,7 +50,7 @@ _BROADCAST_CHANGES = 100_000
 _SCANNED_PER_READ = 20
 """The number of rows of a distributed scan, joins included, that cost as much as one read by key."""
 _FILTERED_PER_READ = 100
-"""The same for a scan that needs no join."""
+"""The number of rows of a distributed scan without a join that cost as much as one read by key."""
 _MOST_SELECTED = 100_000
 """The maximum number of left rows that the driver keeps, to join them without tasks."""
 DIRECT = 30_000
@@ -220,7 +220,7 @@ class SparkSteps:
         return _JoinedTable(frame.withColumn(there, sf.lit(True)), names, there)
 
     def _of_splits(self, splits: tuple[ScanSplit, ...]) -> DataFrame:
-        """Return the numbers of splits, a partition for each."""
+        """Return a DataFrame of the numbers of splits, each in a partition of its own."""
         return self._spark.range(0, len(splits), 1, len(splits))
 
     def _affected(
@@ -347,7 +347,7 @@ class _FeedInterval:
 
 
 def _small(frame: DataFrame, storage: Storage, table: str) -> DataFrame:
-    """Return a table with a join hint: Spark takes the result of `mapInArrow` over a few numbers for small."""
+    """Return a table with a join hint: without one, Spark assumes that the result of `mapInArrow` is small."""
     try:
         small = storage.statistics(table).bytes <= _BROADCAST_BYTES
     except UnsupportedOperationError:

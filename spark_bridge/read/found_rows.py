@@ -100,8 +100,8 @@ class RowCache:
     fields : sequence of str
         The fields that are wanted.
     most : int
-        The maximum number of rows and absences to keep; if there would be more, an eighth of them is dropped. Of long
-        values fewer rows are kept, a gigabyte of each field at most.
+        The maximum number of rows and absences to keep; if there would be more, an eighth of them is dropped. If values
+        are long, fewer rows are kept: at most a gigabyte of each field.
     ttl : float
         The seconds for which they are kept.
     absent : bool

@@ -1,1 +1,1 @@
-"""Streams: micro-batches of a table's changes (`reader`), and those written to it (`writer`, `foreach_batches`)."""
+"""Streams: micro-batches read from a table's changes (`reader`) or written to it (`writer`, `foreach_batches`)."""

@@ -66,7 +66,7 @@ class UnchangedRows(SnapshotPart):
 
 @dataclass(slots=True)
 class FormerRows(SnapshotPart):
-    """The rows that net changes changed or deleted."""
+    """The rows that net changes updated or deleted, as they were before."""
 
     changes: ScanSplit
 

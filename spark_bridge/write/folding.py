@@ -51,12 +51,12 @@ class KeyFold:
     changes: dict[str, Value] = field(default_factory=dict)
     """The changes of a present row; unused after a delete."""
     row: dict[str, Value] | None = None
-    """The row now, if there was none or a delete came."""
+    """The row so far in the case that the table has none, or after a delete."""
     deleted: bool = False
     missing_if_absent: bool = False
-    """Whether an update found no row before a delete, if there was none."""
+    """Whether an update before the first delete finds no row if the table has none."""
     missing: bool = False
-    """Whether an update found no row after a delete."""
+    """Whether an update after a delete found no row."""
 
     def update(self, changes: Mapping[str, Value], default: Mapping[str, Value] | None) -> None:
         self.changes.update(changes)

@@ -71,7 +71,7 @@ class Groups:
 
 
 def flags(column: pa.Array[Any], *, null: bool) -> npt.NDArray[np.bool_]:
-    """Return a boolean column, with a value for nulls."""
+    """Return a boolean column, with a given value in place of nulls."""
     filled: npt.NDArray[np.bool_] = column.fill_null(null).to_numpy(zero_copy_only=False)
     return filled
 

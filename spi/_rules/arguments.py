@@ -69,7 +69,7 @@ def check_columns(spec: TableSpecification, columns: Iterable[str] | None) -> tu
     Raises
     ------
     InvalidFieldError
-        If the list is empty, or one of it is not a field.
+        If the list is empty, or one of its elements is not a field.
     """
     if columns is None:
         return None

@@ -78,8 +78,8 @@ def plan_schema_change(
 ) -> SchemaChange:
     """Compare a table with a specification of it.
 
-    The table keeps what it has beyond the specification. It has the order of the specification's fields and indexes if
-    these are all, otherwise its own, with the new ones at the end.
+    The table keeps what it has beyond the specification. If the specification has all fields and indexes, their order
+    becomes its order; otherwise the new ones come last.
 
     Parameters
     ----------

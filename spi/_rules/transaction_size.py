@@ -9,7 +9,7 @@ from structable.spi._errors import UnsupportedOperationError
 from structable.spi._values import MAX_ROW_SIZE
 
 MAX_TRANSACTION_SIZE = 2 * 1024**3
-"""Bytes of the keys and values that a transaction writes, as the store encodes them."""
+"""The maximum size of the keys and values that a transaction writes, as the store encodes them, in bytes."""
 # A row takes slightly more than it counts, so that this many writes never exceed the limit together.
 _CERTAINLY_SMALL = MAX_TRANSACTION_SIZE // (2 * MAX_ROW_SIZE)
 

@@ -30,7 +30,7 @@ class AdminRules(ConformanceCase):
     """`TableAdmin`: tables are made, changed and dropped."""
 
     def test_create_and_exists(self, storage: Storage) -> None:
-        """`create` makes an empty table; `exists` knows it by exactly its name."""
+        """`create` makes an empty table; `exists` finds it by exactly its name."""
         assert not storage.admin.exists("items")
         storage.admin.create(ITEMS)
         assert storage.admin.exists("items")
@@ -152,7 +152,7 @@ class AdminRules(ConformanceCase):
         assert storage.admin.get_specification("items") == ITEMS
 
     def test_index_made_again_covers_what_happened_without_it(self, storage: Storage) -> None:
-        """An index that is dropped and added again knows the rows as they are now."""
+        """An index that is dropped and added again covers the present rows."""
         storage.admin.create(ITEMS)
         table = storage.table("items")
         table.upsert_many([item(number, tag="old") for number in range(6)])
@@ -196,7 +196,7 @@ class AdminRules(ConformanceCase):
             assert keys(storage.table(spec.name).scan_index("v", 1)) == [(1,)]
 
     def test_threads_that_add_different_fields(self, storage: Storage) -> None:
-        """Each call is atomic: of two concurrent changes, each is applied whole, and neither takes the other's back."""
+        """Each call is atomic: of two concurrent changes, each is applied whole, and neither undoes the other."""
         storage.admin.create(NOTED)
         barrier = threading.Barrier(2)
 

@@ -1,4 +1,4 @@
-"""Rules of the aggregate functions, but for those that count and calculate: values, nulls, extremes, retracts."""
+"""Rules of the aggregate functions, except sum, product and count: values, nulls, extremes, retracts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AggregateRules(MergeCase):
 
     @pytest.mark.parametrize("function", ["min", "max"])
     def test_min_and_max(self, typed: Storage, function: str) -> None:
-        """Min and max of every type, in the contract's order: NaN greatest, false before true; nulls pass."""
+        """Min and max of every type, in the contract's order: NaN greatest, false before true; nulls are ignored."""
         cases: list[tuple[list[Step], Record]] = []
         for kind, values in EXTREMES.items():
             name, expected = kind.value, values[0 if function == "min" else -1]
@@ -97,7 +97,7 @@ class AggregateRules(MergeCase):
         )
 
     def test_listagg(self, typed: Storage) -> None:
-        """Listagg appends the delimiter and the value; nulls and empty strings pass, and a stored "" counts as null."""
+        """Listagg appends delimiter and value, and ignores nulls and empty strings; a stored "" counts as null."""
         self.merge(
             typed,
             aggregated("listagg", FieldType.STRING),
@@ -121,7 +121,7 @@ class AggregateRules(MergeCase):
             typed.admin.drop("t")
 
     def test_listagg_distinct(self, typed: Storage) -> None:
-        """distinct: values are split at the delimiter, empty parts pass, each part once, in the order met."""
+        """distinct: values are split at the delimiter; empty parts are ignored, others kept once, in the order met."""
         for delimiter in (",", "||", ".", "a+"):
             spec = aggregated(
                 "listagg",
@@ -150,7 +150,7 @@ class AggregateRules(MergeCase):
             typed.admin.drop("t")
 
     def test_bool_and_or(self, typed: Storage) -> None:
-        """bool_and and bool_or; nulls pass."""
+        """bool_and and bool_or; nulls are ignored."""
         for function, both in (("bool_and", False), ("bool_or", True)):
             self.merge(
                 typed,
@@ -182,7 +182,7 @@ class AggregateRules(MergeCase):
         ["product", "min", "max", "last_value", "last_non_null_value", "first_value", "first_non_null_value"],
     )
     def test_retract_of_other_functions(self, typed: Storage, function: str) -> None:
-        """A retract of a value of another function is refused; the error names field and function. A null passes."""
+        """A retract of a value of another function is refused, by field and function; a retract of null is ignored."""
         spec = aggregated(function, FieldType.INT)
         refused = [preimage(int=1), delete(int=0)]
         self.refuse(typed, spec, [add(int=1)], refused, UnsupportedOperationError, "int", function, "ignore-retract")
@@ -191,7 +191,7 @@ class AggregateRules(MergeCase):
 
     @pytest.mark.parametrize("function", ["listagg", "bool_and", "bool_or"])
     def test_retract_of_lists_and_booleans(self, typed: Storage, function: str) -> None:
-        """A retract of a list's or a boolean's value is refused; a null passes."""
+        """A retract of a value of a list or a boolean is refused; a retract of null is ignored."""
         kind, value = (FieldType.STRING, "a") if function == "listagg" else (FieldType.BOOLEAN, True)
         spec = aggregated(function, kind)
         before: list[Step] = [add(**{kind.value: value})]

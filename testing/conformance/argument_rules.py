@@ -138,7 +138,7 @@ REFUSED: dict[str, Callable[[StructuredTable], object]] = {
 
 
 class ArgumentRules(ConformanceCase):
-    """Substitutes that are accepted for an argument's type."""
+    """Values of other classes in place of an argument's type: accepted as plain values, or refused."""
 
     @pytest.mark.parametrize("name", REFUSED)
     def test_argument_of_another_kind(self, open_table: OpenTable, name: str) -> None:
@@ -189,7 +189,7 @@ class ArgumentRules(ConformanceCase):
 
     @pytest.mark.parametrize("kind", [FieldType.TIMESTAMP, FieldType.TIMESTAMP_NTZ, FieldType.DATE], ids=type_name)
     def test_missing_time_of_data_frames(self, open_table: OpenTable, kind: FieldType) -> None:
-        """What data frames have for a missing time is `InvalidFieldError` and names None, in rows, keys and filters."""
+        """A data frame's missing time is `InvalidFieldError`, which names None, in rows, keys and filters."""
         table = open_table(TableSpecification("times", [Field("k", kind), Field("v", kind)], ["k"]))
         good: Value = dt.date(2024, 1, 1) if kind is FieldType.DATE else dt.datetime(2024, 1, 1)
         if kind is FieldType.TIMESTAMP:
@@ -233,7 +233,7 @@ class ArgumentRules(ConformanceCase):
         assert table.count() == 1
 
     def test_default_of_the_same_instant_in_a_repeated_hour(self, open_table: OpenTable) -> None:
-        """A default's key is the row's if both are one instant, which Python never says of times in a repeated hour."""
+        """A default's key equals the row's if both are one instant, even in a repeated hour, where Python differs."""
         table = open_table(TableSpecification("times", [Field.timestamp("at"), Field.int("n")], ["at"]))
         at = dt.datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1)
         table.update({"at": at, "n": 1}, {"n": 0})
@@ -241,7 +241,7 @@ class ArgumentRules(ConformanceCase):
         assert [row["n"] for row in table.scan()] == [2]
 
     def test_error_has_the_key_as_a_table_keeps_it(self, open_table: OpenTable) -> None:
-        """The key of a row that is not there, or that is, has no zone of the caller's and no `fold`."""
+        """The key in an error, of an absent or an existing row, has neither the caller's time zone nor `fold`."""
         spec = TableSpecification("times", [Field.timestamp("at"), Field.int("n")], ["at"])
         table = open_table(spec)
         given: Record = {"at": dt.datetime(2024, 1, 1, 2, fold=1, tzinfo=dt.timezone(dt.timedelta(hours=2))), "n": 1}

@@ -33,12 +33,12 @@ class ArrowSample:
     """An Arrow type."""
 
     name: str
-    """As the documentation has it; several types of one name differ in their parameters."""
+    """The name in the documentation; several types of one name differ in their parameters."""
     kind: pa.DataType
     fields: tuple[FieldType, ...] = ()
-    """The types that take it."""
+    """The field types that take columns of this type."""
     values: tuple[Any, ...] = (None,)
-    """Whatever makes an array of the type, or of its storage."""
+    """Values from which pyarrow makes an array of the type, or of its storage."""
 
     def column(self, values: Sequence[object]) -> pa.Array[Any]:
         """Return an array of the type, which begins in the middle of its buffers."""

@@ -108,7 +108,7 @@ class AtomicRules(ConformanceCase):
         assert keys(table.scan()) == [(1,)]
 
     def test_increment(self, open_table: OpenTable) -> None:
-        """`increment` adds the amount, 1 if not given, may be negative, and returns nothing."""
+        """`increment` adds the amount, which may be negative and is 1 if not given, and returns nothing."""
         table = open_table(COUNTERS)
         table.upsert({"id": 1, "long": 40, "note": "x"})
         result = cast("object", table.increment((1,), "long"))
@@ -156,7 +156,7 @@ class AtomicRules(ConformanceCase):
         assert [row[field] for row in table.scan()] == [highest, lowest]
 
     def test_increment_overflow_beside_a_closed_scan(self, storage: Storage, begin: Begin) -> None:
-        """A scan that is closed between increments makes the refusal of one of them no other error."""
+        """A refused increment raises the same error after a scan was closed between increments."""
         storage.admin.create(COUNTERS)
         storage.table("counters").upsert_many([{"id": key, "long": 1} for key in range(500)])
         transaction = begin()
@@ -208,7 +208,7 @@ class AtomicRules(ConformanceCase):
         assert keys(table.scan_index("v", 0)) == []
 
     def test_delete_all_where(self, open_table: OpenTable) -> None:
-        """`delete_all` deletes only the rows for which `where` is true: null is unknown, hence kept."""
+        """`delete_all` deletes only the rows for which `where` is true, and keeps those for which it is unknown."""
         table = open_table(GRID)
         rows = grid_rows()
         table.upsert_many(rows)

@@ -141,7 +141,7 @@ class BulkScanRules(ConformanceCase):
         assert 1 <= len(parts) <= 8
 
     def test_empty_table(self, storage: Storage, planned: StructuredTable) -> None:
-        """A plan of no rows has splits, too, and they are empty."""
+        """A plan without rows has splits, too, and they are empty."""
         storage.admin.create(ITEMS)
         for plan in (
             storage.plan_scan("items", splits=3),
@@ -265,7 +265,7 @@ class BulkScanRules(ConformanceCase):
 
     @pytest.mark.parametrize("kind", list(EXTREMES), ids=type_name)
     def test_arrow_types_and_values(self, storage: Storage, planned: StructuredTable, kind: FieldType) -> None:
-        """Each field type has its Arrow type, and its values and nulls come over unchanged."""
+        """Each field type has its Arrow type, and its values and nulls arrive unchanged."""
         storage.admin.create(TYPES)
         values = [*EXTREMES[kind], None]
         numbered: list[Record] = [{"id": number, kind.value: value} for number, value in enumerate(values)]
@@ -279,7 +279,7 @@ class BulkScanRules(ConformanceCase):
         assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, expected.to_pylist()))
 
     def test_key_columns_of_every_type(self, storage: Storage, planned: StructuredTable) -> None:
-        """Key columns come over as other columns do."""
+        """Key columns arrive as other columns do."""
         keyable = [kind for kind in EXTREMES if kind.keyable]
         fields = [Field(f"k_{kind.value}", kind) for kind in keyable]
         storage.admin.create(TableSpecification("keyed", fields, [field.name for field in fields[::-1]]))
@@ -332,7 +332,7 @@ class BulkScanRules(ConformanceCase):
             rows_of(storage, copies)
 
     def test_snapshot_ends_with_its_storage(self, storage_url: str, planned: StructuredTable) -> None:
-        """The snapshot holds no longer than its `Storage` is open."""
+        """The snapshot ends when its `Storage` is closed."""
         with connect(storage_url) as storage:
             if not storage.admin.exists("grid"):
                 pytest.skip("capability restartable is not declared: each connection is a store of its own")
@@ -373,7 +373,7 @@ class BulkScanRules(ConformanceCase):
     def test_another_process_reads_a_split(
         self, storage: Storage, planned: StructuredTable, peer: StoreProcess
     ) -> None:
-        """A split is read in any process, and is of the plan's snapshot there, too; after the plan it is an error."""
+        """A split read in any process has the rows of the plan's snapshot; after the plan's end it is an error."""
         with storage.plan_scan("grid", where=col("color") == "red", splits=3) as plan:
             planned.delete_all(Range.all())
             found = [row for split in plan.splits for row in peer.ask("read_split", split)]
@@ -385,7 +385,7 @@ class BulkScanRules(ConformanceCase):
     def test_a_split_is_read_by_the_url_alone(
         self, storage: Storage, storage_url: str, planned: StructuredTable, peer: StoreProcess
     ) -> None:
-        """`read_split` of a URL reads the plan's snapshot in any process; after the plan it is an error."""
+        """`read_split` with a URL reads the plan's snapshot in any process; after the plan's end it is an error."""
         with storage.plan_scan("grid", where=col("color") == "red", columns=["v", "color"], splits=3) as plan:
             planned.delete_all(Range.all())
             found = [row for split in plan.splits for row in peer.ask("read_split_by_url", storage_url, split)]

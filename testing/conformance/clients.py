@@ -12,7 +12,7 @@ from typing import Any
 from .worker import decoded, encoded
 
 LONGEST = 120.0
-"""Seconds that a client has for one answer."""
+"""The longest wait for one answer of a client, in seconds."""
 
 
 class StoreProcess:

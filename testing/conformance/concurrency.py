@@ -127,7 +127,7 @@ class ThreadCases(ConformanceCase):
         assert storage.table("items").read((1,)) == item(1, n=4 * self.stress_rounds)
 
     def test_write_skew_in_threads(self, storage: Storage) -> None:
-        """Under SERIALIZABLE, of rows that must not all be off one stays on, however the threads run."""
+        """Under SERIALIZABLE, of rows that must not all be off, at least one stays on, however the threads run."""
         storage.admin.create(ITEMS)
         table = storage.table("items")
 
@@ -223,7 +223,7 @@ class ThreadCases(ConformanceCase):
         table.upsert_many({"id": key, field: number} for key in range(3))
 
     def test_readers_among_writers(self, storage: Storage) -> None:
-        """A reader sees of each transaction all or nothing, in scans of the view and of a transaction."""
+        """A reader sees all of a transaction's writes or none, in scans of the view and of a transaction."""
         storage.admin.create(ITEMS)
         table = storage.table("items")
         table.upsert_many([{"id": number, "n": 0, "rank": 0} for number in range(20)])

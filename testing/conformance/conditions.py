@@ -101,7 +101,7 @@ class Between(Condition):
 
 @dataclass(frozen=True)
 class OneOf(Condition):
-    """The field is one of the values; an empty list is false of everything."""
+    """The field is one of the values; an empty list is false of every row."""
 
     field: str
     values: tuple[Value, ...]
@@ -145,7 +145,7 @@ class BeginsWith(Condition):
 
 @dataclass(frozen=True)
 class Negation(Condition):
-    """Unknown stays unknown."""
+    """The opposite of a part; unknown if the part is unknown."""
 
     part: Condition
 
@@ -159,7 +159,7 @@ class Negation(Condition):
 
 @dataclass(frozen=True)
 class AllOf(Condition):
-    """False if one part is, else unknown if one part is."""
+    """False if one part is false, else unknown if one part is unknown."""
 
     one: Condition
     other: Condition
@@ -176,7 +176,7 @@ class AllOf(Condition):
 
 @dataclass(frozen=True)
 class AnyOf(Condition):
-    """True if one part is, else unknown if one part is."""
+    """True if one part is true, else unknown if one part is unknown."""
 
     one: Condition
     other: Condition

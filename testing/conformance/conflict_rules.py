@@ -154,7 +154,7 @@ class ConflictRules(ConformanceCase):
         assert plain(table.scan(columns=["id", "n"])) == [{"id": "a", "n": 1}, {"id": "b", "n": 5}]
 
     def test_row_deleted_and_made_again_conflicts(self, session: OpenSession, contested: StructuredTable) -> None:
-        """A row that others deleted and inserted again with the same content was written."""
+        """A row that others deleted and inserted again with the same content counts as written."""
         contested.upsert({"id": 1, "n": 1})
         one = session()
         one.read("items", (1,))
@@ -164,7 +164,7 @@ class ConflictRules(ConformanceCase):
         assert not one.commit()
 
     def test_row_set_back_conflicts(self, session: OpenSession, contested: StructuredTable) -> None:
-        """A row that others changed and changed back was written."""
+        """A row that others changed and changed back counts as written."""
         contested.upsert({"id": 1, "n": 1})
         one = session()
         one.read("items", (1,))

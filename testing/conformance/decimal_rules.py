@@ -59,7 +59,7 @@ IN_ANY = pytest.mark.parametrize("hostile", list(HOSTILE))
 
 @contextmanager
 def contexts_like(hostile: decimal.Context) -> Iterator[None]:
-    """Change the default context, which new threads copy, and that of this thread."""
+    """Change the default context, which new threads copy, and this thread's context."""
     names = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
     default = decimal.DefaultContext
     before = default.copy()
@@ -101,7 +101,7 @@ def in_a_thread(call: Callable[[], object]) -> None:
 
 
 class DecimalRules(MergeCase):
-    """Precision, rounding, exponents and traps of no context count, of the thread or by default."""
+    """The precision, rounding, exponents and traps of the thread's and the default context have no effect."""
 
     @IN_ANY
     def test_decimals_are_exact_in_any_context(self, storage: Storage, hostile: str) -> None:

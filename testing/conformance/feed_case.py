@@ -83,7 +83,7 @@ def planned(storage: Storage, plan: ChangePlan) -> list[dict[str, Any]]:
 
 
 def in_some_order(changes: Iterable[Change], producer: str = "lookup") -> list[tuple[object, ...]]:
-    """Return changes to compare: within a version, of images, in an order of their own; NaN equals NaN."""
+    """Return changes to compare: within a version, of images, sorted; NaN equals NaN."""
     listed = list(changes)
     if producer != "input":
         listed.sort(key=lambda one: (one.version or 0, text_of(str(one.kind), comparable(dict(one.row)))))
@@ -144,7 +144,7 @@ def text_of(kind: str, row: Mapping[str, Any] | None) -> str:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - of any type of field
-    """Return a value that looks like every other that is equal to it."""
+    """Return a value whose text is the same for all values that are equal to it."""
     if isinstance(value, float) and value == 0:
         return 0.0
     if isinstance(value, Decimal):

@@ -133,7 +133,7 @@ class FeedConcurrency(FeedCase):
         assert after(state, read_between(storage, "cash", position)) == final
 
     def test_feed_of_many_threads(self, fed: Storage) -> None:
-        """8 threads write: a poller gets the changes of one read, each version balances, snapshots have no gap."""
+        """While 8 threads write, a poller gets what one read gets, each version balances, no snapshot has a gap."""
         open_cash(fed, with_feed(CASH))
         rounds = max(1, self.stress_rounds // 4)
         poller, snapshots = self.load(fed, rounds, [])
@@ -152,7 +152,7 @@ class FeedConcurrency(FeedCase):
             client.close()
 
     def test_feed_of_many_processes(self, fed: Storage, movers: list[StoreProcess]) -> None:
-        """The same with four writers in processes of their own."""
+        """The laws of the load with threads also hold with four writers in separate processes."""
         rounds = max(1, self.stress_rounds // 4)
         poller, snapshots = self.load(fed, rounds, movers)
         self.check_load(fed, rounds, poller, snapshots)
@@ -189,7 +189,7 @@ class FeedConcurrency(FeedCase):
             assert len(by_version(found)) <= 4 * rounds
 
     def test_input_of_a_hot_row(self, fed: Storage) -> None:
-        """Under input every merge of a row is recorded once, whatever others do at the same time."""
+        """With the producer `input` every merge of a row is recorded once, whatever others do at the same time."""
         fed.admin.create(with_feed(HOT, "input"))
         rounds = max(1, self.stress_rounds // 6)
 

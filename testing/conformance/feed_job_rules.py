@@ -1,4 +1,4 @@
-"""Rules of the changes of write jobs in feeds, and of jobs that write the changes of a feed."""
+"""Rules of the changes that write jobs leave in feeds, and of jobs that write a feed's changes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class FeedJobRules(FeedCase):
     @EACH
     @pytest.mark.parametrize("mode", GIVEN)
     def test_feed_of_a_job(self, fed: Storage, mode: WriteMode, producer: str) -> None:
-        """A job of any mode has one version; input has what its verb would, lookup the images; again, nothing more."""
+        """A job has one version: with `input` the records of its mode's verb, with lookup images; repeated, no more."""
         self.fed_target(fed, producer)
         feed = fed.changes("items")
         since = settled(feed, feed.earliest()) if producer == "full-compaction" else feed.latest()
@@ -200,7 +200,7 @@ class FeedJobRules(FeedCase):
         assert len(found) == MANY
 
     def test_job_over_the_beginning_of_a_feed(self, fed: Storage) -> None:
-        """A job that was staged before a feed began is in it, if it is committed after that."""
+        """A job that was staged before a feed began, and is committed afterwards, is in the feed."""
         fed.admin.create(ITEMS)
         fed.table("items").insert_many(BEFORE)
         job, staged = self.stage_rows(fed, WriteMode.UPSERT, [GIVEN[WriteMode.UPSERT]])
@@ -211,7 +211,7 @@ class FeedJobRules(FeedCase):
         assert after(rows, commit) == state_of(fed, "items")
 
     def test_job_over_the_end_of_a_feed(self, fed: Storage) -> None:
-        """A job that was staged under a feed is in the feed that its table has when it is committed, or in none."""
+        """A job's changes are in the feed that its table has at the commit, if any, not in the one at `stage`."""
         self.fed_target(fed, "lookup")
         job, staged = self.stage_rows(fed, WriteMode.UPSERT, [GIVEN[WriteMode.UPSERT]])
         fed.admin.create_or_update(with_feed(ITEMS, "input"))
@@ -237,7 +237,7 @@ class FeedJobRules(FeedCase):
 
     @pytest.mark.parametrize("kind", TYPES_OF_TABLES)
     def test_feed_pipes_into_a_copy(self, fed: Storage, kind: str) -> None:
-        """Batches of a plan go into a plain table as they are, in mode changes, and make an equal copy of any table."""
+        """Batches of a plan, written unchanged to a plain table in mode changes, make an equal copy of any table."""
         plain_spec, cases = TYPES_OF_TABLES[kind]
         source = with_feed(plain_spec)
         copy = TableSpecification("copy", plain_spec.fields, plain_spec.primary_key)

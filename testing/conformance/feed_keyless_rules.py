@@ -76,7 +76,7 @@ class FeedKeylessRules(FeedCase):
             assert state == state_of(fed, "t")
 
     def test_input_of_a_bag(self, fed: Storage) -> None:
-        """The input feed of a bag has the records as given: a -D that takes nothing too, unnamed fields null."""
+        """The input feed of a bag has the records as given: also a -D that removes no row; unnamed fields are null."""
         spec = with_feed(BAG, "input")
         fed.admin.create(spec)
         table = fed.table("t")

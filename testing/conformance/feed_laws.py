@@ -29,7 +29,7 @@ class FeedLaws:
     storage : Storage
         The store.
     spec : TableSpecification
-        The table, which is there and empty, with its feed.
+        The table, which exists and is empty, with its feed.
     """
 
     def __init__(self, storage: Storage, spec: TableSpecification) -> None:

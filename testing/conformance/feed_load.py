@@ -25,7 +25,7 @@ def open_cash(storage: Storage, spec: TableSpecification) -> None:
 
 
 def move(transaction: Transaction, seed: int) -> None:
-    """Move money between two accounts: by increments, or by reading and writing; sometimes one goes or comes."""
+    """Move money by increments, or by reading and writing; sometimes an account is deleted or added."""
     chance = random.Random(seed)
     giver, taker = chance.sample(range(ACCOUNTS), 2)
     amount = chance.randint(1, 9)

@@ -115,7 +115,7 @@ class FeedPositionRules(FeedCase):
             FeedPosition.parse(text)
 
     def test_table_without_a_feed(self, fed: Storage) -> None:
-        """Every method of its feed is `UnsupportedOperationError`, `Transaction.position` too; plans have none."""
+        """Without a feed, methods of `changes` and `Transaction.position` are unsupported; plans have no position."""
         fed.admin.create(ITEMS)
         feed = fed.changes("items")
         for name, call in METHODS.items():
@@ -172,7 +172,7 @@ class FeedPositionRules(FeedCase):
         assert {one.feed for one in (first, latest, feed.latest())} == {first.feed}
 
     def test_feeds_of_one_store_share_versions(self, fed: Storage) -> None:
-        """`latest` is of the store: a later call, of whichever feed, never gives a lower version."""
+        """`latest` is a position of the store: a later call, of whichever feed, never returns a lower version."""
         feed = self.fed_items(fed, 1)
         fed.admin.create(with_feed(ITEMS).evolve(name="other"))
         other = fed.changes("other")
@@ -210,7 +210,7 @@ class FeedPositionRules(FeedCase):
                 feed.position(wrong)
 
     def test_at_a_time(self, fed: Storage) -> None:
-        """`at` is just before the first kept change whose time is not earlier, or `latest()` if there is none."""
+        """`at` is the position just before the first kept change that is not older, or `latest()` if there is none."""
         feed = self.fed_items(fed, 5)
         changes = read_between(fed, "items")
         for moment in sorted({change.timestamp for change in changes if change.timestamp is not None}):
@@ -227,7 +227,7 @@ class FeedPositionRules(FeedCase):
                 feed.at(wrong)
 
     def test_advance(self, fed: Storage) -> None:
-        """`advance` is the last position with at most the given number of changes, but at least one whole commit on."""
+        """`advance` returns the last position at most that many changes later, but at least one whole commit later."""
         feed = self.fed_items(fed, 3)
         fed.table("items").upsert_many([{"id": key, "n": 9} for key in range(3)])
         fed.table("items").insert({"id": 8})
@@ -258,7 +258,7 @@ class FeedPositionRules(FeedCase):
                 feed.advance(feed.earliest(), wrong)
 
     def test_lost_positions(self, fed: Storage) -> None:
-        """A position that expired, is of another feed or beyond the newest is lost: to every call that is given it."""
+        """Every call refuses as lost a position that has expired, is of another feed, or is beyond the newest."""
         feed = self.fed_items(fed, 4)
         old = feed.earliest()
         foreign = FeedPosition("0123456789abcdef", feed.latest().version)
@@ -279,7 +279,7 @@ class FeedPositionRules(FeedCase):
         assert len(read_between(fed, "items")) == 2
 
     def test_wrong_positions(self, fed: Storage) -> None:
-        """Anything but a position is a `ValueError`, its text too."""
+        """Anything but a position is a `ValueError`, even the text of one."""
         feed = self.fed_items(fed, 1)
         wrong: Any
         for wrong in (str(feed.latest()), 1, ("0" * 16, 1)):
@@ -288,7 +288,7 @@ class FeedPositionRules(FeedCase):
                     call(feed, wrong)
 
     def test_open_transactions_hold_nothing_back(self, fed: Storage, begin: Begin) -> None:
-        """`latest` passes open transactions, idle or with writes; their later commits are beyond it."""
+        """`latest` does not wait for open transactions, idle or with writes; their later commits are beyond it."""
         feed = self.fed_items(fed, 2)
         idle, writing = begin(), begin()
         idle.table("items").count()
@@ -306,7 +306,7 @@ class FeedPositionRules(FeedCase):
         idle.rollback()
 
     def test_open_job_holds_nothing_back(self, fed: Storage) -> None:
-        """A write job that was begun or staged holds no feed back."""
+        """A write job that was begun or staged does not keep `latest` from advancing."""
         feed = self.fed_items(fed, 1)
         job = fed.begin_write("items", mode=WriteMode.UPSERT, job_id=self.fresh_id())
         position = feed.latest()

@@ -47,7 +47,7 @@ def as_rows(changes: Iterable[Change]) -> list[Record]:
 
 
 def in_order(rows: list[Record], producer: str) -> list[Record]:
-    """Return rows of `as_rows` in an order of their own within each version, unless that is promised."""
+    """Return rows of `as_rows`, sorted within each version unless their order there is promised."""
     assert [row["_commit_version"] for row in rows] == sorted(row["_commit_version"] for row in rows)
     if producer == "input":
         return rows
@@ -121,7 +121,7 @@ class FeedReadingRules(FeedCase):
                     assert found[place + 1].row.key == change.row.key  # type: ignore[attr-defined] # a Row
 
     def test_columns_of_a_read(self, fed: Storage) -> None:
-        """`columns` of `read` always include the key; a pair stays although the chosen fields are equal."""
+        """`columns` of `read` always include the key; a pair is returned even if the chosen fields are equal."""
         self.fed_grid(fed)
         everything = read_between(fed, "grid")
         for columns in (["color"], ["v", "k3"], ("k2",), iter(["k1", "color", "k1"])):
@@ -139,7 +139,7 @@ class FeedReadingRules(FeedCase):
                     call(columns=wrong)
 
     def test_iterator_of_changes(self, fed: Storage) -> None:
-        """It is a context manager and its own iterator; once closed, `next` is `TransactionClosedError`."""
+        """A read is a context manager and its own iterator; once closed, `next` is `TransactionClosedError`."""
         self.fed_grid(fed)
         feed = fed.changes("grid")
         with feed.read() as changes:
@@ -206,7 +206,7 @@ class FeedReadingRules(FeedCase):
             assert kinds[-1:] != ["update_preimage"]
 
     def test_splits_of_a_large_commit(self, fed: Storage) -> None:
-        """The pairs of one large commit stay whole in whichever splits."""
+        """No pair of images of a large commit is divided between splits."""
         fed.admin.create(with_feed(GRID))
         keys: list[Record] = [{"k1": key % 7, "k2": key, "k3": "x" * (key % 5)} for key in range(2_000)]
         fed.table("grid").insert_many([{**key, "v": 1} for key in keys])
@@ -285,7 +285,7 @@ class FeedReadingRules(FeedCase):
             assert [comparable(row) for row in found] == as_rows(expected)
 
     def test_splits_of_changes_in_other_processes(self, fed: Storage, storage_url: str, peer: StoreProcess) -> None:
-        """Every process reads the splits, connected or by the URL alone, after the planning plan is gone too."""
+        """Every process reads the splits, connected or by the URL alone, even once the plan is gone."""
         self.fed_grid(fed)
         expected = as_rows(read_between(fed, "grid"))
         plan = fed.changes("grid").plan(splits=3)
@@ -295,7 +295,7 @@ class FeedReadingRules(FeedCase):
         assert [row for split in splits for row in peer.ask("read_split_by_url", storage_url, split)] == expected
 
     def test_feeds_in_other_processes(self, fed: Storage, peer: StoreProcess) -> None:
-        """Positions are the same in every process, and changes are seen by all; errors come back as they are."""
+        """Positions are the same in every process, and changes are seen by all; errors arrive unchanged."""
         positions = self.fed_grid(fed)
         assert peer.ask("feed", "grid", "latest") >= positions[-1]
         for position in positions:

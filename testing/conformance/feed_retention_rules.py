@@ -45,7 +45,7 @@ class FeedRetentionRules(FeedCase):
 
     @EACH
     def test_expire_up_to_a_position(self, fed: Storage, producer: str) -> None:
-        """With a position all changes up to it go, however new, and none beyond it; rows stay as they are."""
+        """With a position all changes up to it are dropped, however new, and none beyond it; rows do not change."""
         feed, positions = self.commits(fed, producer)
         rows, everything = state_of(fed, "items"), read_between(fed, "items")
         for position in positions[1:4]:
@@ -64,7 +64,7 @@ class FeedRetentionRules(FeedCase):
 
     @EACH
     def test_expire_by_age(self, fed: Storage, producer: str) -> None:
-        """Without a position all changes older than the retention go, and no younger one."""
+        """Without a position all changes older than the retention are dropped, and no younger one."""
         feed, positions = self.commits(fed, producer)
         start, everything = feed.earliest(), read_between(fed, "items")
         assert feed.expire() == feed.earliest() == start
@@ -78,7 +78,7 @@ class FeedRetentionRules(FeedCase):
         assert read_between(fed, "items", positions[-1]) == []
 
     def test_expiry_by_age_loses_no_younger_position(self, fed: Storage) -> None:
-        """A table at rest in a busy store loses no position after which nothing was dropped, however old it is."""
+        """A table without writes in a busy store keeps each position after which nothing was dropped, however old."""
         feed, positions = self.commits(fed, "lookup", **BRIEF)
         fed.admin.create(with_feed(ITEMS, "lookup").evolve(name="other"))
         while _has_changes(fed):
@@ -125,7 +125,7 @@ class FeedRetentionRules(FeedCase):
         assert len(planned(fed, tail)) > 0
 
     def test_late_readers_of_many_changes(self, fed: Storage) -> None:
-        """The same of a feed of many pages: a reader at its beginning learns that the rest is lost."""
+        """A reader at the beginning of a feed of many pages gets `ChangesLostError` if the rest expires."""
         feed = self.fed_items(fed)
         rows: list[Record] = [{"id": key, "note": "x" * 200} for key in range(3_000)]
         for number in range(4):
@@ -157,7 +157,7 @@ class FeedRetentionRules(FeedCase):
         assert transaction.table("items").count() == rows
 
     def test_positions_of_transactions_before_the_earliest(self, fed: Storage, begin: Begin) -> None:
-        """A transaction gives its position, though the feed has expired beyond it since; read, it is lost."""
+        """A transaction returns its position even if later changes have expired; reading from there is an error."""
         feed, positions = self.commits(fed, "lookup")
         transaction = begin(read_only=True)
         assert transaction.position("items") >= positions[-1]

@@ -99,10 +99,10 @@ MERGED = [(kind, producer) for kind in TYPES_OF_TABLES for producer in PRODUCERS
 
 
 class FeedRules(FeedCase):
-    """A feed holds every change of the rows of its table, by whatever call it is made."""
+    """A feed holds every change of its table's rows, whichever call made it."""
 
     def all_verbs(self, storage: Storage, producer: str, verbs: dict[str, FeedVerb], base: int) -> FeedPosition:
-        """Make the rows of all verbs, and return the position after them."""
+        """Write the rows that all verbs need, and return the position after them."""
         spec = with_feed(VERBED, producer)
         if not storage.admin.exists("t"):
             storage.admin.create(spec)
@@ -121,7 +121,7 @@ class FeedRules(FeedCase):
 
     @EACH
     def test_feed_of_every_verb(self, fed: Storage, producer: str) -> None:
-        """Each call of the view is one commit: input has the records as given, or +U of the row; lookup net images."""
+        """Each call of the view is one commit: input has the given rows, or +U of the result; lookup, net images."""
         position = self.all_verbs(fed, producer, VERBS, 0)
         table, feed = fed.table("t"), fed.changes("t")
         for number, (name, verb) in enumerate(VERBS.items()):

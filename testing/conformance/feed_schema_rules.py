@@ -60,7 +60,7 @@ class FeedSchemaRules(FeedCase):
         storage.admin.create_or_update(spec.evolve(options={**spec.options, **options}))
 
     def test_catalog_keeps_options_of_feeds(self, fed: Storage, storage_url: str) -> None:
-        """Specifications with feeds come back as they were; `create_or_update` with the same does nothing."""
+        """Specifications with feeds are read as they were written; `create_or_update` with the same does nothing."""
         specs = [keyed(options).evolve(name=f"t{number}") for number, options in enumerate(WITH_FEEDS)]
         specs += [with_feed(spec).evolve(name=f"u{number}") for number, spec in enumerate(ALLOWED[1:4])]
         for spec in specs:
@@ -78,7 +78,7 @@ class FeedSchemaRules(FeedCase):
                 assert [storage.changes(spec.name).earliest() for spec in specs] == tokens
 
     def test_feeds_outlast_connections(self, fed: Storage, storage_url: str) -> None:
-        """Changes are there after every connection was closed, and positions hold; later commits are beyond them."""
+        """Changes and positions outlast the closing of every connection; later commits are beyond them."""
         self.require("restartable")
         self.fed_items(fed, 4)
         expected, latest = read_between(fed, "items"), fed.changes("items").latest()
@@ -92,7 +92,7 @@ class FeedSchemaRules(FeedCase):
 
     @EACH
     def test_feed_of_a_full_table_starts_empty(self, fed: Storage, producer: str) -> None:
-        """Rows that are there when a feed begins are not in it; later changes of them have their preimages."""
+        """Rows that exist when a feed begins are not in it; later changes of them have their preimages."""
         fed.admin.create(ITEMS)
         fed.table("items").upsert_many([item(key, n=key) for key in range(5)])
         fed.admin.create_or_update(with_feed(ITEMS, producer))
@@ -111,7 +111,7 @@ class FeedSchemaRules(FeedCase):
 
     @EACH
     def test_older_program_ends_no_feed(self, fed: Storage, producer: str) -> None:
-        """`create_or_update` without the producer, the interval, the retention leaves them; fields may come."""
+        """`create_or_update` that names no producer, interval or retention keeps them; it may add fields."""
         spec = with_feed(ITEMS, producer, **{"changelog.time-retained": "3 d"})
         fed.admin.create(spec)
         fed.table("items").insert({"id": 1})
@@ -151,7 +151,7 @@ class FeedSchemaRules(FeedCase):
 
     @pytest.mark.parametrize("one", PRODUCERS)
     def test_another_producer_is_another_feed(self, fed: Storage, one: str) -> None:
-        """A change of the producer ends the feed and begins a new one: positions are lost, rows there are not in it."""
+        """Another producer ends the feed and begins one without the existing rows; earlier positions are lost."""
         other = PRODUCERS[PRODUCERS.index(one) - 1]
         fed.admin.create(with_feed(ITEMS, one))
         fed.table("items").upsert({"id": 1, "n": 1})
@@ -190,7 +190,7 @@ class FeedSchemaRules(FeedCase):
 
     @EACH
     def test_images_after_a_schema_change(self, fed: Storage, producer: str) -> None:
-        """Fields added since are null, widened ones are widened, in `read` and `plan`; positions outlast it."""
+        """In `read` and `plan`, fields added since are null and widened ones are widened; positions stay valid."""
         fed.admin.create(with_feed(NARROW, producer))
         table, feed = fed.table("t"), fed.changes("t")
         positions = [feed.latest()]
@@ -221,7 +221,7 @@ class FeedSchemaRules(FeedCase):
             assert after(counted([]), read_between(fed, "t")) == state_of(fed, "t")
 
     def test_bag_images_after_a_schema_change(self, fed: Storage) -> None:
-        """The feed of a bag: rows that were put before a field came are taken away as rows with a null."""
+        """The feed of a bag: rows put before a field was added are taken away as rows with a null in it."""
         fed.admin.create(with_feed(BAG))
         rows: list[Record] = [{"n": 1, "x": 0.5}, {"n": 1, "x": 0.5}, {"b": 7}]
         fed.table("t").insert_many(rows)
@@ -232,7 +232,7 @@ class FeedSchemaRules(FeedCase):
         assert after(counted([]), read_between(fed, "t")) == state_of(fed, "t")
 
     def test_indexes_of_a_table_with_a_feed(self, fed: Storage) -> None:
-        """Indexes come and go without a change in the feed."""
+        """Adding and dropping an index leaves nothing in the feed."""
         self.fed_items(fed, 3)
         position = fed.changes("items").latest()
         fed.admin.drop_index("items", "tag")
@@ -243,7 +243,7 @@ class FeedSchemaRules(FeedCase):
 
     @EACH
     def test_overwrite_is_refused(self, fed: Storage, producer: str) -> None:
-        """Job mode overwrite on a table with a feed is refused at `begin_write`, or at the commit if it began since."""
+        """A feed refuses job mode overwrite: at `begin_write`, or at the commit if the feed began after that."""
         fed.admin.create(ITEMS)
         fed.table("items").insert({"id": 1})
         job = fed.begin_write("items", mode=WriteMode.OVERWRITE, job_id=self.fresh_id())
@@ -262,7 +262,7 @@ class FeedSchemaRules(FeedCase):
         assert [row["id"] for row in fed.table("items").scan()] == [2]
 
     def test_transaction_over_the_beginning_of_a_feed(self, fed: Storage, begin: Begin) -> None:
-        """A transaction that began before a feed conflicts, or is in it: no change gets lost."""
+        """A transaction that began before a feed conflicts, or its changes are in the feed: none is lost."""
         fed.admin.create(ITEMS)
         fed.table("items").insert({"id": 1})
         transaction = begin()

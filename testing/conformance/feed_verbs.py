@@ -1,4 +1,4 @@
-"""Every verb of a keyed table, each on rows of its own, with the records of it in a feed of producer input."""
+"""Every verb of a keyed table, each on separate rows, with its records in a feed of the producer `input`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPACING = 10
 
 @dataclass(frozen=True)
 class FeedVerb:
-    """A call on the rows from `base`: 1 and 2 are there.
+    """A call on the rows from `base`: 1 and 2 exist.
 
     `records` is what producer input records, by id without the base; `ordered` says whether in this order.
     """

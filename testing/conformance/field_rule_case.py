@@ -45,7 +45,7 @@ RENAMED = Renamed("note", "remark")
 READY = pytest.mark.parametrize("ready", [False, True], ids=["filling", "ready"])
 
 OpenRuled: TypeAlias = Callable[..., StructuredTable]
-"""Puts the given rows into EVENTS before any rule is there, and opens it under rules as one of the views."""
+"""Puts the given rows into EVENTS without rules, then sets rules and opens the table as one of the views."""
 
 
 def event(key: int, /, **fields: object) -> Record:

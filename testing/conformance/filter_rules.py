@@ -69,7 +69,7 @@ class FilterRules(ConformanceCase):
             assert ids(table, where) == expected, str(where)
 
     def test_negation_of_unknown_is_unknown(self, open_table: OpenTable) -> None:
-        """`~` of unknown is unknown: a row whose field is null is in neither of a comparison and its negation."""
+        """`~` of unknown is unknown: a row whose field is null is found neither by a comparison nor by its negation."""
         table = self.nullable(open_table)
         cases = [
             (~(col("n") == 2), [0, 3]),
@@ -172,7 +172,7 @@ class FilterRules(ConformanceCase):
         assert ids(table, col("a") == col("a")) == ids(table, col("a").is_not_null())
 
     def test_compared_fields_with_other_conditions(self, open_table: OpenTable) -> None:
-        """A comparison of two fields may be one of several conditions or a bound of `between`, and say what changes."""
+        """A comparison of two fields may be combined with other conditions, and select the rows of a write."""
         fields = [Field.long("id"), Field.int("low"), Field.int("high"), Field.int("n"), Field.string("tag")]
         table = open_table(TableSpecification("t", fields, ["id"], ["n"]))
         table.upsert_many(
@@ -383,7 +383,7 @@ class FilterRules(ConformanceCase):
                     refused()
 
     def test_large_filters(self, open_table: OpenTable) -> None:
-        """A filter may have very many parts."""
+        """A filter may have thousands of parts."""
         table = open_table(ITEMS)
         table.upsert_many([{"id": number, "n": number, "rank": number} for number in range(50)])
         for field in ("id", "n", "rank"):

@@ -26,7 +26,7 @@ from .write_jobs import BEFORE, JobCase
 
 
 class _Exporter:
-    """Data of another library: all that is known of them is Arrow's interface."""
+    """Data of another library, known only by Arrow's interface."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -108,7 +108,7 @@ class FrameRules(JobCase):
         assert plain(target.scan()) == []
 
     def test_load_is_one_job(self, storage: Storage, target: StructuredTable) -> None:
-        """`load` is atomic, and under an id it counts once."""
+        """`load` is atomic, and two loads with one id take effect once."""
         data = pa.table({"id": [5, 1]})
         with pytest.raises(RecordExistsError):
             storage.load("items", data, mode="insert")

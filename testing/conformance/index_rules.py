@@ -102,7 +102,7 @@ class IndexRules(ConformanceCase):
     @pytest.mark.parametrize("write", list(WRITES))
     @pytest.mark.parametrize("committed", [True, False], ids=["committed row", "own row"])
     def test_index_follows_every_write(self, storage: Storage, write: str, committed: bool) -> None:
-        """However a row moves to another value, an index finds it there and only there, even before the commit."""
+        """However a row gets another value, an index finds the row under that value alone, even before the commit."""
         storage.admin.create(ITEMS)
         rows = [item(1, tag="old"), item(2, tag="old"), item(3, tag="new")]
         if committed:
@@ -165,7 +165,7 @@ class IndexRules(ConformanceCase):
         assert keys(table.scan_index("tag", "a", where=col("rank") == 2, reverse=True)) == [(2,), (1,)]
 
     def test_indexed_tables_do_not_share_entries(self, storage: Storage) -> None:
-        """Tables are apart: rows and entries of one are never found in another."""
+        """Rows and index entries of one table are never found in another."""
         for spec in (ITEMS, GRID, NOTED):
             storage.admin.create(spec)
         row: dict[str, Value] = {"id": 1, "tag": "a", "rank": 1}

@@ -15,7 +15,7 @@ from .interruptions import WORK
 _STEP = "STRUCTABLE_TEST_INTERRUPT_STEP"
 _SECONDS = "STRUCTABLE_TEST_INTERRUPT_SECONDS"
 _SHARES = {"transaction": 1.0, "schema change": 0.1}
-"""Shares of `interruptions`; every other call has a fifth."""
+"""The shares of `interruptions` for some calls; every other call has a fifth."""
 
 
 class InterruptionRules(ConformanceCase):
@@ -39,7 +39,7 @@ class InterruptionRules(ConformanceCase):
 
     @pytest.mark.parametrize("work", WORK)
     def test_interruption_at_any_point(self, interrupted_url: str, work: str) -> None:
-        """It is raised, all or nothing was done, conflicts are seen, and other threads and storages can commit."""
+        """An interrupted call raises, did all or nothing, still sees conflicts, and blocks no thread or storage."""
         rounds = max(1, round(self.interruptions * _SHARES.get(work, 0.2)))
         step = int(os.environ[_STEP]) if _STEP in os.environ else None
         with closing(

@@ -230,7 +230,7 @@ class IsolationCases(ConformanceCase):
 
     @BOTH
     def test_g_single_read_skew(self, session: OpenSession, ledger: Ledger, isolation: Isolation) -> None:
-        """G-single: of another's commit a transaction sees all or nothing."""
+        """G-single: a transaction sees all of another's commit or nothing of it."""
         one, two = self.actors(session, ledger, isolation)
         assert one.get(1) == 10
         assert (two.get(1), two.get(2)) == (10, 20)

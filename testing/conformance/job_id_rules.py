@@ -63,14 +63,14 @@ class JobIdRules(JobCase):
             first.applied = False  # type: ignore[misc] # the mistake
 
     def test_job_without_rows_is_committed_too(self, storage: Storage, target: StructuredTable) -> None:
-        """A job of no row is committed like any other."""
+        """A job without rows is committed like any other."""
         job = self.job(storage, WriteMode.UPSERT)
         assert storage.commit_write(job, [])
         assert not storage.commit_write(job, [])
         assert storage.begin_write("items", mode="upsert", job_id=job.job_id).committed
 
     def test_aborted_job_is_not_committed(self, storage: Storage, target: StructuredTable) -> None:
-        """An aborted id stays aborted for its table: begun again it is not `committed`, and cannot be."""
+        """An aborted id stays aborted for its table: begun again, it is not `committed`, and cannot be committed."""
         job = self.job(storage, WriteMode.OVERWRITE)
         storage.abort_write(job)
         again = storage.begin_write("items", mode="overwrite", job_id=job.job_id)
@@ -156,7 +156,7 @@ class JobIdRules(JobCase):
     def test_job_of_the_table_before_leaves_its_successor_alone(
         self, storage: Storage, target: StructuredTable
     ) -> None:
-        """A job of a dropped table neither commits nor aborts the job that has its id now, nor lends it its rows."""
+        """A job of a dropped table neither commits nor aborts the job that has its id now, nor adds rows to it."""
         old = self.job(storage, WriteMode.UPSERT)
         staged_before = self.stage_one(storage, old)
         target = self.anew(storage)
@@ -174,7 +174,7 @@ class JobIdRules(JobCase):
         assert storage.begin_write("items", mode="upsert", job_id=old.job_id).committed
 
     def test_changed_table_keeps_its_ids(self, storage: Storage, target: StructuredTable) -> None:
-        """New fields and indexes, and an overwrite of all rows, make no other table of one: its jobs continue."""
+        """After new fields and indexes, and an overwrite of all rows, a table is the same: its jobs continue."""
         opened, ended = self.job(storage, WriteMode.UPSERT), self.job(storage, WriteMode.UPSERT)
         staged = self.stage_one(storage, opened, 3)
         storage.commit_write(ended, self.stage_one(storage, ended, 4))
@@ -202,7 +202,7 @@ class JobIdRules(JobCase):
             storage.commit_write(aborted, [])
 
     def test_ids_outlive_the_storage(self, storage: Storage, target: StructuredTable, storage_url: str) -> None:
-        """Ids are kept in the store, and so is it that a table was dropped."""
+        """The store keeps ids, and the fact that a table was dropped."""
         self.require("restartable")
         kept, lost = self.job(storage, WriteMode.UPSERT), self.job(storage, WriteMode.UPSERT)
         storage.commit_write(kept, [])

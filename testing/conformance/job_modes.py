@@ -69,7 +69,7 @@ class JobModeRules(JobCase):
         storage.abort_write(job)
 
     def test_job_empty_partitions(self, storage: Storage, target: StructuredTable) -> None:
-        """A partition may have no batch, or an empty one, and a job no partition."""
+        """A partition may have no batch, or an empty one, and a job may have no partition."""
         job = self.job(storage, WriteMode.UPSERT)
         empty = arrow_schema(ITEMS, ["id", "n"]).empty_table().to_batches()
         staged = [

@@ -1,4 +1,4 @@
-"""Rules of write jobs that meet: with one another, with an abort, with a drop or a change of their table."""
+"""Rules of write jobs that run at the same time as other jobs, an abort, or a drop or change of their table."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class JobRaceRules(JobCase):
         return max(3, self.stress_rounds // 15)
 
     def stage_many(self, storage: Storage, job: WriteJob, first: int) -> list[StagedWrite]:
-        """Stage rows of numbers from `first` on, in two partitions, tagged with it."""
+        """Stage rows with ids from `first` on, in two partitions; their tag is `first`."""
         rows: list[Record] = [{"id": first + place, "n": first, "tag": f"{first}"} for place in range(_ROWS)]
         return [storage.stage(job, part, 0, [batch(rows[part::2])]) for part in range(2)]
 
@@ -62,7 +62,7 @@ class JobRaceRules(JobCase):
             return list(pool.map(run, calls))
 
     def submission(self, storage: Storage, kind: str, mode: WriteMode, number: int) -> Callable[[], WriteJob]:
-        """Return what begins one job, however often: by an id, or as a batch of a stream."""
+        """Return a function that begins one job, however often: by an id, or as a batch of a stream."""
         if kind == "batch":
             self.require("streams")
             return partial(storage.begin_write, "items", mode=mode, stream="again", batch=number)
@@ -76,7 +76,7 @@ class JobRaceRules(JobCase):
 
     @_IN_PLACE_AND_WHOLE
     def test_commit_meets_an_abort(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:
-        """If a commit meets an abort, one wins: rows and a true result, or `TransactionClosedError` and no rows."""
+        """Of a commit and an abort at once, one wins: rows and true, or `TransactionClosedError` and no rows."""
         for number in range(1, self.races + 1):
             job = self.job(storage, mode)
             staged = self.stage_many(storage, job, number * 1_000)

@@ -1,4 +1,4 @@
-"""Rules of write jobs as a whole: atomic, idempotent by their id, in no writer's way."""
+"""Rules of write jobs as a whole: atomic, idempotent by their id, and without effect on other writers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JobRules(JobCase):
     """Nothing before `commit_write`, all of it after, each row once."""
 
     def test_wrong_arguments_of_a_job(self, storage: Storage, target: StructuredTable) -> None:
-        """An unknown mode, and an id that is empty, over 200 characters or no text of UTF-8, are `ValueError`."""
+        """An unknown mode, and an id that is empty, over 200 characters or not valid UTF-8, are `ValueError`."""
         for mode, job_id in (("merge", "id"), *(("upsert", one) for one in ("", "x" * 201, "a\0b", "\ud800"))):
             with pytest.raises(ValueError, match=r".+"):
                 storage.begin_write("items", mode=mode, job_id=job_id)
@@ -165,7 +165,7 @@ class JobRules(JobCase):
         assert not one.commit()
 
     def test_snapshots_do_not_see_a_later_job(self, storage: Storage, target: StructuredTable, begin: Begin) -> None:
-        """A transaction sees of a job that committed after its snapshot nothing at all."""
+        """A transaction sees nothing of a job that committed after its snapshot."""
         transaction = begin()
         assert transaction.table("items").count() == 2
         self.run_job(storage, WriteMode.UPSERT, [{"id": number, "tag": "a"} for number in range(50)])

@@ -73,7 +73,7 @@ class KeyOrder(ConformanceCase):
         assert keys(table.scan(Range.prefix(("a", b"\x00")))) == [key for key in ascending if key[:2] == ("a", b"\x00")]
 
     def test_key_order_is_not_field_order(self, open_table: OpenTable) -> None:
-        """The primary key is ordered as it names its fields, wherever these stand among the fields."""
+        """Keys are ordered by the primary key's order of fields, whatever the order of fields in the table."""
         table = open_table(TableSpecification("t", [Field.int("a"), Field.int("b"), Field.int("c")], ["c", "a"]))
         table.upsert_many([{"a": a, "b": 0, "c": c} for a, c in [(1, 2), (2, 1), (3, 1), (0, 2)]])
         assert keys(table.scan()) == [(1, 2), (1, 3), (2, 0), (2, 1)]

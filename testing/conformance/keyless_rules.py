@@ -90,7 +90,7 @@ def counted(rows: Iterable[Mapping[str, Any]]) -> Counter[tuple[tuple[str, Any],
 
 
 class KeylessRules(MergeCase):
-    """A table without a key is a log or a bag of rows."""
+    """A table without a key is append-only, or a bag of rows."""
 
     def keyless(self, storage: Storage, spec: TableSpecification, rows: Iterable[Record] = ()) -> StructuredTable:
         """Create a table, with rows."""
@@ -103,7 +103,7 @@ class KeylessRules(MergeCase):
 
     @BOTH
     def test_rows_without_a_key(self, typed: Storage, spec: TableSpecification) -> None:
-        """Equal rows stay apart; a row has the fields of the table and no key."""
+        """Equal rows are kept separately; a row has the fields of the table and no key."""
         table = self.keyless(typed, spec)
         table.insert({"name": "a", "n": 1})
         more: list[Record] = [{"name": "a", "n": 1}, {"n": 2}, {}]
@@ -141,7 +141,7 @@ class KeylessRules(MergeCase):
 
     @BOTH
     def test_keyless_plans(self, typed: Storage, spec: TableSpecification) -> None:
-        """`plan_scan` works as ever: all rows, each once, of the table's columns alone."""
+        """`plan_scan` returns all rows, each once, with the table's columns alone."""
         rows: list[Record] = [{"name": str(number), "n": number % 7, "cost": 0.5} for number in range(500)]
         self.keyless(typed, spec, rows)
         with typed.plan_scan(spec.name, splits=4) as plan:
@@ -210,7 +210,7 @@ class KeylessRules(MergeCase):
         assert counted(table.scan(columns=["name"])) == counted([{"name": "b"}])
 
     def test_bag_in_one_transaction(self, typed: Storage) -> None:
-        """A transaction takes away rows of its snapshot and its own, and sees it; index entries go too."""
+        """A transaction takes away rows of its snapshot and its own, and their index entries; its reads see that."""
         table = self.keyless(typed, BAG, ROWS)
         with typed.transaction() as transaction:
             inside = transaction.table("bag")
@@ -288,7 +288,7 @@ class KeylessRules(MergeCase):
 
     @BOTH
     def test_keyless_insert_jobs(self, typed: Storage, spec: TableSpecification) -> None:
-        """Mode insert adds rows, equal ones too: of a partition the last attempt, and of a job each row once."""
+        """Mode insert adds rows, equal ones too: each partition's last attempt counts, and a repeated job adds none."""
         table = self.keyless(typed, spec, ROWS)
         job = typed.begin_write(spec.name, mode=WriteMode.INSERT, job_id=self.fresh_id())
         lost = typed.stage(job, 0, 0, [batch(ROWS, spec=spec)])
@@ -304,7 +304,7 @@ class KeylessRules(MergeCase):
 
     @BOTH
     def test_keyless_job_modes(self, typed: Storage, spec: TableSpecification) -> None:
-        """Any mode but insert, and changes of a change-log table, is that error at `begin_write`."""
+        """Modes except insert, and changes on change-log tables, are `UnsupportedOperationError` at `begin_write`."""
         self.keyless(typed, spec)
         allowed = {WriteMode.INSERT} if spec is LOG else {WriteMode.INSERT, WriteMode.CHANGES}
         for mode in set(WriteMode) - allowed:

@@ -34,7 +34,7 @@ NARROW = TableSpecification("noted", [Field.string("id"), Field.string("note"), 
 WIDEST = TableSpecification(
     "noted", [Field.int("added"), Field.string("note"), Field.long("n"), Field.string("id")], ["id"], ["note"]
 )
-"""The same fields in another order, one of them wider."""
+"""NARROW with its fields in another order, one of them wider, and a new one."""
 WRITES: dict[str, Callable[[StructuredTable], object]] = {
     "upsert": lambda table: table.upsert({"id": "a", "n": 2}),
     "upsert of all fields": lambda table: table.upsert({"id": "a", "note": "x", "n": 2}),
@@ -120,7 +120,7 @@ class LiveSchemaRules(ConformanceCase):
 
     @pytest.mark.parametrize("write", list(WRITES))
     def test_write_meets_another_schema(self, hasty: Storage, write: str) -> None:
-        """A write before its table is changed is done by the names of fields, not by their places, or conflicts."""
+        """A write whose table changes before its commit assigns fields by name, not by position, or conflicts."""
         hasty.admin.create(NARROW)
         hasty.table("noted").upsert({"id": "a", "note": "x", "n": 1})
         transaction = hasty.transaction()
@@ -138,7 +138,7 @@ class LiveSchemaRules(ConformanceCase):
         assert plain(found) == [{"id": "a", "note": "x", "n": expected, **added}]
 
     def test_staged_rows_meet_another_schema(self, hasty: Storage) -> None:
-        """Rows staged before their table is changed are written by the names of fields, by the schema of the commit."""
+        """Rows staged before their table changed are written by field names, under the schema at the commit."""
         for mode, rows in JOBS.items():
             if mode in NEEDED and not getattr(self.capabilities, NEEDED[mode]):
                 continue
@@ -153,7 +153,7 @@ class LiveSchemaRules(ConformanceCase):
             hasty.admin.drop("noted")
 
     def test_view_meets_another_schema(self, hasty: Storage) -> None:
-        """A view that was used before its table is changed checks each write again, by the schema that it meets."""
+        """A view that was used before its table changed checks each write against the present schema."""
         hasty.admin.create(NARROW)
         views = {write: hasty.table("noted") for write in WRITES}
         for view in views.values():

@@ -100,7 +100,7 @@ class LogRules(FeedCase):
         assert LOG.table_options == LOG.evolve(options={**LOG.options, "changelog-producer": "input"}).table_options
 
     def test_inserts_into_a_log(self, fed: Storage) -> None:
-        """Inserted rows are in the feed, in the order of commits, within a commit of calls, and numbered from 0."""
+        """Inserted rows are in the feed by commit, within a commit in the order of the calls, numbered from 0."""
         table, feed = self.make_log(fed)
         since = feed.latest()
         table.insert({"name": "a"})
@@ -123,7 +123,7 @@ class LogRules(FeedCase):
         assert fed.statistics("log") == TableStatistics(0, 0, exact=True)
 
     def test_numbers_are_of_each_table(self, fed: Storage) -> None:
-        """A transaction counts the changes of each table apart, of any table whose producer is input."""
+        """A transaction numbers the changes of each table separately, if the table's producer is input."""
         fed.admin.create(LOG)
         fed.admin.create(with_feed(ITEMS, "input"))
         with fed.transaction() as transaction:
@@ -222,7 +222,7 @@ class LogRules(FeedCase):
     @pytest.mark.parametrize("spec", [LOG, with_feed(ITEMS, "input")], ids=["log", "input"])
     @pytest.mark.parametrize("size", [1, 15_000])
     def test_reading_after_a_number(self, fed: Storage, spec: TableSpecification, size: int) -> None:
-        """A reader that stopped inside a commit continues after the last change that it had, whatever came then."""
+        """A reader that stopped inside a commit continues after its last change, whatever was committed since."""
         feed = self.make_log(fed, spec)[1]
         texts = "name" if spec is LOG else "note"
         rows: list[Record] = [{texts: Random(number).randbytes(size).hex()} for number in range(10)]
@@ -259,7 +259,7 @@ class LogRules(FeedCase):
             feed.read(after=0)
 
     def test_rest_of_an_expired_commit(self, fed: Storage) -> None:
-        """At or below the floor the rest of a commit is lost, never silently gone; a finished commit is not."""
+        """Reading the rest of a commit at or below the floor is `ChangesLostError`; after a whole commit it is not."""
         table, feed = self.make_log(fed)
         for _ in range(2):
             table.insert_many(_named("a", "b", "c"))
@@ -359,7 +359,7 @@ class LogRules(FeedCase):
             fed.changes("unfed").restart()
 
     def test_schema_changes_of_a_log(self, fed: Storage) -> None:
-        """A log gets new and wider fields, keeps its retention, and can become no other kind of table."""
+        """A log may get new and wider fields, keeps its retention, and cannot become another type of table."""
         spec = TableSpecification(
             "log", [Field.int("n")], options={"write-mode": "log", "changelog.time-retained": "3 d"}
         )

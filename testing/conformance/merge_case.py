@@ -134,7 +134,7 @@ def by_upsert_many(storage: Storage, table: str, rows: Sequence[Sequence[Step]])
 
 
 def by_job(storage: Storage, table: str, rows: Sequence[Sequence[Step]]) -> None:
-    """Let the changes of a row follow one another, as far as may be in one partition."""
+    """Write by a job in which the changes of a row follow one another, in one partition where possible."""
     run_job(storage, table, [step for steps in rows for step in steps], most=1_000)
 
 
@@ -240,7 +240,7 @@ class MergeCase(ConformanceCase):
             write(transaction.table(table), step)
 
     def in_job(self, storage: Storage, table: str, steps: Sequence[Step], staged: bool) -> None:
-        """Stage changes; only if that succeeds and may, commit them."""
+        """Stage changes and commit them, unless `stage` refuses them, as it must if `staged`."""
         job = storage.begin_write(table, mode=WriteMode.CHANGES, job_id=self.fresh_id())
         try:
             attempts = stage_changes(storage, job, steps)

@@ -140,7 +140,7 @@ class MergeConflictRules(MergeCase):
             table.delete((1,))
 
     def test_first_rows_conflict(self, typed: Storage, session: OpenSession) -> None:
-        """One of two transactions that put a first row commits; if there is a row already, both do nothing."""
+        """Of two transactions that put a first row one commits; if there is a row already, both change nothing."""
         typed.admin.create(FIRST_ROW)
         assert self.both(session, merging(2), merging(3)) == (True, False)
         assert self.both(session, merging(4), merging(5))[0]

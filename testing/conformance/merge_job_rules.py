@@ -68,7 +68,7 @@ class MergeJobRules(MergeCase):
         storage.commit_write(job, staged)
 
     def test_upsert_job_merges(self, typed: Storage) -> None:
-        """Mode upsert merges each row; a field that the batches lack is unnamed, a null in a batch is null."""
+        """Mode upsert merges each row; a field that the batches lack is unnamed, a null is a named null."""
         typed.admin.create(SUMS)
         view = typed.table("t")
         view.upsert({"id": 1, "n": 1, "top": 5, "list": "a", "last": "x"})
@@ -276,7 +276,7 @@ class MergeJobRules(MergeCase):
             typed.admin.drop("t")
 
     def test_window_of_a_merge_job(self, typed: Storage) -> None:
-        """However many rows of few keys a partition has, each counts once and in its place."""
+        """However many rows of few keys a partition has, each is merged once and in its order."""
         last = TableSpecification(
             "t",
             FIELDS,

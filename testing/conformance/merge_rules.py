@@ -1,4 +1,4 @@
-"""Rules of the merge engines deduplicate, partial-update and first-row, and of retracts that are dropped or remove."""
+"""Rules of the merge engines deduplicate, partial-update and first-row, and of the options for retracts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ SETTING: dict[str, Callable[[StructuredTable], object]] = {
 
 
 class MergeRules(MergeCase):
-    """Merge verbs do to the row of their key what the merge engine of the table says."""
+    """Merge verbs change the row of their key as the table's merge engine defines."""
 
     def test_deduplicate(self, typed: Storage) -> None:
         """On a table without options an add changes the named fields, and a retract deletes the row, named or not."""
@@ -168,7 +168,7 @@ class MergeRules(MergeCase):
 
     @pytest.mark.parametrize("engine", ENGINES)
     def test_other_verbs_say_what_the_row_becomes(self, typed: Storage, engine: str) -> None:
-        """Every verb but the merge verbs says exactly what the row becomes, on every table."""
+        """Every verb except the merge verbs sets the row as given, on every table."""
         typed.admin.create(ENGINES[engine])
         view = typed.table("t")
         for verb, call in SETTING.items():
@@ -207,7 +207,7 @@ class MergeRules(MergeCase):
 
     @pytest.mark.parametrize("engine", ENGINES)
     def test_rolled_back_merge(self, typed: Storage, engine: str) -> None:
-        """A merge is of its transaction: read in it, and gone with it."""
+        """A merge belongs to its transaction, which reads it, and whose rollback discards it."""
         typed.admin.create(ENGINES[engine])
         typed.table("t").upsert({"id": 1, "n": 1})
         with typed.transaction() as transaction:
@@ -262,7 +262,7 @@ class MergeRules(MergeCase):
         ]
 
     def test_many_merges(self, typed: Storage) -> None:
-        """Thousands of merges in one call, many of one row."""
+        """One call takes thousands of merges, many of them of one row."""
         typed.admin.create(table(merge_engine="partial-update"))
         rows: list[Record] = [{"id": n % 100, "n": n, "ab"[n % 2]: str(n)} for n in range(3000)]
         typed.table("t").upsert_many(rows)

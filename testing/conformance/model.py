@@ -88,7 +88,7 @@ class Model:
 
 @dataclass
 class ModelTransaction:
-    """A snapshot and the transaction's own changes to it."""
+    """A snapshot, and the transaction's changes to it."""
 
     model: Model
     isolation: Isolation

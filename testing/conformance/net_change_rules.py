@@ -75,7 +75,7 @@ class NetChangeRules(FeedCase):
 
     @pytest.mark.parametrize("producer", COMPACTED)
     def test_net_changes(self, fed: Storage, producer: str) -> None:
-        """`net`: per key the row at since against the row at until, with version and time of the last change."""
+        """`net` compares each key's row at since and at until; a change has version and time of the last one."""
         states = self.steps(fed, producer)
         everything = read_between(fed, "items")
         for (since, old), (until, new) in combinations(states, 2):
@@ -91,7 +91,7 @@ class NetChangeRules(FeedCase):
 
     @pytest.mark.parametrize("producer", COMPACTED)
     def test_splits_of_net_changes(self, fed: Storage, producer: str) -> None:
-        """The splits of a net plan have each key once between them, its pair in one; their number changes nothing."""
+        """Together the splits of a net plan have each key once, both images in one split, whatever their number."""
         states = self.steps(fed, producer)
         fed.table("items").upsert_many([{"id": 100 + key, "n": key} for key in range(200)])
         settled(fed.changes("items"), states[-1][0])
@@ -112,7 +112,7 @@ class NetChangeRules(FeedCase):
                 assert sorted((comparable(row) for row in rows), key=by_key) == expected
 
     def test_splits_of_net_changes_in_other_processes(self, fed: Storage, peer: StoreProcess) -> None:
-        """Splits of net changes are read in other processes as in this one."""
+        """Splits of net changes give the same in other processes as in this one."""
         self.steps(fed, "lookup")
         plan = fed.changes("items").plan(splits=3, net=True)
         for split in plan.splits:
@@ -120,7 +120,7 @@ class NetChangeRules(FeedCase):
             assert sorted(peer.ask("read_split", split), key=by_key) == sorted(here, key=by_key)
 
     def test_columns_of_net_changes(self, fed: Storage) -> None:
-        """A net pair stays although the chosen columns are equal: whole rows are compared."""
+        """A net pair is returned even if the chosen columns are equal: whole rows are compared."""
         states = self.steps(fed, "lookup")
         position = states[-1][0]
         fed.table("items").update({"id": 2, "tag": "a"})
@@ -173,7 +173,7 @@ class NetChangeRules(FeedCase):
         return storage.changes("items")
 
     def test_no_mark_before_the_interval(self, fed: Storage) -> None:
-        """Until the interval is over there is no other mark: no call reads a change."""
+        """Until the interval is over no mark is set, and no call reads a change."""
         feed = self.marked(fed, "1 d")
         start = feed.earliest()
         fed.table("items").insert({"id": 1})
@@ -260,7 +260,7 @@ class NetChangeRules(FeedCase):
         assert feed.expire(marks[2]) == feed.earliest() == marks[2]
 
     def test_since_a_snapshot_between_marks(self, fed: Storage) -> None:
-        """`since` may be any position, as a snapshot's: the first interval is netted from there to its mark.
+        """`since` may be any position, such as a snapshot's: the first interval is netted from there to its mark.
 
         `plan_net` ends at any position, too.
         """

@@ -309,7 +309,7 @@ class OptionRules(MergeCase):
         assert storage.table("t").count() == 1
 
     def test_options_are_compared_by_meaning(self, typed: Storage) -> None:
-        """A default that is written out equals none given: `create_or_update` does nothing."""
+        """An option with its default value equals an absent one: `create_or_update` does nothing."""
         for spec, same in [
             (table(), {"write-mode": "change-log", "merge-engine": "deduplicate", "changelog-producer": "none"}),
             (table(AGGREGATION), {**AGGREGATION, "fields.default-aggregate-function": "last_non_null_value"}),
@@ -372,7 +372,7 @@ class OptionRules(MergeCase):
             typed.admin.drop("t")
 
     def test_options_of_new_fields(self, typed: Storage) -> None:
-        """`create_or_update` may add the options of fields that it adds; a new sequence group it refuses."""
+        """`create_or_update` accepts the options of fields that it adds, and refuses a new sequence group."""
         typed.admin.create(table({**AGGREGATION, "fields.n.aggregate-function": "sum"}))
         typed.table("t").upsert({"id": 1, "n": 1})
         options = {**AGGREGATION, "fields.n.aggregate-function": "sum", "fields.m.aggregate-function": "sum"}

@@ -28,7 +28,7 @@ _MARKS: list[pa.Field[Any]] = [
 def patch_batch(
     spec: TableSpecification, arms: Sequence[Arm], required: Iterable[Mapping[str, Any]] = ()
 ) -> pa.RecordBatch:
-    """Return rows of a patch as one batch of all columns, each naming its own; `required` has keys that are."""
+    """Return rows of a patch as one batch of all columns, each naming its own; `required` has the required keys."""
     wanted = [dict(one) for one in required]
     rows = []
     for arm, row in arms:

@@ -48,7 +48,7 @@ class PatchExpectationRules(PatchCase):
     @pytest.mark.parametrize("other", ["insert", "present", "absent", "replace"])
     @pytest.mark.parametrize("key", [1, 9])
     def test_insert_arm_beside_another(self, storage: Storage, streamed: StructuredTable, other: str, key: int) -> None:
-        """A key that is inserted twice, or also written otherwise, is `RecordExistsError`."""
+        """A key that is inserted twice, or inserted and written by another arm than delete, is `RecordExistsError`."""
         job = self.patch_job(storage, on_missing="skip")
         parts: list[list[Arm]] = [[("insert", {"id": key, "n": 5})], [(other, {"id": key, "n": 6})]]
         staged = [storage.stage(job, place, 0, [patch_batch(ITEMS, part)]) for place, part in enumerate(parts)]
@@ -69,7 +69,7 @@ class PatchExpectationRules(PatchCase):
         assert keys(streamed.scan_index("tag", "a")) == []
 
     def test_expected_rows(self, storage: Storage, streamed: StructuredTable) -> None:
-        """Rows that have the values of the named fields let the job pass; a named null means no value."""
+        """The job is committed if rows have the values of the named fields; a named null expects null."""
         result = self.patch(
             storage,
             ("expect", {"id": 1, "n": 1, "rank": None}),
@@ -184,7 +184,7 @@ class PatchExpectationRules(PatchCase):
 
     @pytest.mark.parametrize("producer", ["lookup", "input"])
     def test_feed_of_insertions(self, storage: Storage, producer: str) -> None:
-        """A feed has an insertion as an insert, and a deletion with an insertion as the update of a row."""
+        """A feed records an insertion as an insert, and a deletion with an insertion as the update of a row."""
         self.require("streams")
         self.require("table_types")
         self.require("change_feeds")

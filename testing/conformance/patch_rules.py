@@ -1,4 +1,4 @@
-"""Rules of write jobs of mode patch: what each row does is judged on the row of its key before the job."""
+"""Rules of write jobs of mode patch: the row of its key before the job decides the effect of each row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PatchRules(PatchCase):
     """A patch changes present rows and puts absent ones, in one atomic job."""
 
     def test_arms(self, storage: Storage, streamed: StructuredTable) -> None:
-        """`present` changes a row that is there, `absent` puts one that is not; `replace` and `delete` do so anyway."""
+        """`present` changes an existing row, `absent` puts a new one; `replace` and `delete` apply in either case."""
         result = self.patch(
             storage,
             ("present", {"id": 1, "n": 7}),
@@ -126,7 +126,7 @@ class PatchRules(PatchCase):
     def test_missing_keys_fail(self, storage: Storage, streamed: StructuredTable) -> None:
         """`present` alone on absent rows is `RecordNotFoundError`, with their number and the first 10; nothing is done.
 
-        The job stays open: it may be committed once the rows are there.
+        The job stays open: it may be committed once the rows exist.
         """
         job = self.patch_job(storage)
         arms: list[Arm] = [("present", {"id": key, "n": 7}) for key in (30, 1, *range(11, 24), -5)]
@@ -149,7 +149,7 @@ class PatchRules(PatchCase):
         assert (caught.value.key, caught.value.keys, caught.value.count) == ((9,), ((9,),), 1)
 
     def test_missing_keys_are_skipped(self, storage: Storage, streamed: StructuredTable) -> None:
-        """With `on_missing="skip"` they are left out and counted, and all else takes effect."""
+        """With `on_missing="skip"` missing keys are left out and counted, and all else takes effect."""
         arms: list[Arm] = [("present", {"id": key, "n": 7}) for key in (1, 8, 9)]
         job = self.patch_job(storage, on_missing="skip")
         assert job.on_missing == "skip"
@@ -219,7 +219,7 @@ class PatchRules(PatchCase):
         assert plain(streamed.scan()) == BEFORE
 
     def test_values_that_are_not_named(self, storage: Storage, streamed: StructuredTable) -> None:
-        """A value that a row does not name is as if it were not there, too large or not."""
+        """A value that a row does not name is ignored, even if it is too large."""
         large = "x" * (9 << 20)
         columns: dict[str, pa.Array[Any]] = {
             "id": pa.array([1], pa.int64()),
@@ -263,7 +263,7 @@ class PatchRules(PatchCase):
                 self.patch_job(storage, spec.name)
 
     def test_patch_merges_nothing(self, storage: Storage) -> None:
-        """In a table with a merge engine a patch says what rows become, as plain verbs do."""
+        """In a table with a merge engine a patch sets rows as given, as the verbs that do not merge do."""
         self.require("streams")
         self.require("table_types")
         storage.admin.create(SUMS)
@@ -318,7 +318,7 @@ class PatchRules(PatchCase):
     def test_presence_is_judged_at_the_commit(
         self, storage: Storage, streamed: StructuredTable, storage_url: str
     ) -> None:
-        """Rows that came or went after `stage` are judged as they are at the commit."""
+        """Rows that were inserted or deleted after `stage` are judged as they are at the commit."""
         job = self.patch_job(storage)
         arms: list[Arm] = [
             ("present", {"id": 1, "n": 7}),
@@ -341,7 +341,7 @@ class PatchRules(PatchCase):
         assert streamed.read((1,)) == item(1, n=7, tag="a", note="x")
 
     def test_patch_of_many_rows(self, storage: Storage, streamed: StructuredTable) -> None:
-        """Bulk means bulk: many partitions and batches, of rows that name different fields."""
+        """A patch takes many partitions and batches, of rows that name different fields."""
         streamed.upsert_many([item(number, n=0, tag="a") for number in range(0, 6000, 2)])
         job = self.patch_job(storage, on_missing="skip")
         staged = []

@@ -1,4 +1,4 @@
-"""Processes on one store: the rules of transactions hold between them, and kill -9 of one harms none of the others."""
+"""Processes on one store: the rules of transactions hold between them, and kill -9 of one harms no other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StartClient(Protocol):
 
 
 class ProcessCases(ConformanceCase):
-    """Between processes: capability `multi_process`."""
+    """Rules between processes, which need the capability `multi_process`."""
 
     @pytest.fixture
     def start(self, storage_url: str) -> Iterator[StartClient]:
@@ -283,7 +283,7 @@ class ForkCases(ConformanceCase):
 
     @pytest.fixture
     def forkable(self, storage: Storage) -> StructuredTable:
-        """Return the auto-commit view of ITEMS with row 1, used once so that everything is warm."""
+        """Return the auto-commit view of ITEMS with row 1, used once, so that connections and caches exist."""
         if not hasattr(os, "fork"):
             pytest.skip("this platform has no fork")
         storage.admin.create(ITEMS)

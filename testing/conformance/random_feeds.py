@@ -124,7 +124,7 @@ class RandomFeeds(FeedCase):
     """The laws of feeds hold for all commits, made in any way."""
 
     def test_random_commits_keep_the_laws_of_feeds(self, fed: Storage) -> None:
-        """State and changes give the later state, ranges stay, concatenate and net; a commit has one version."""
+        """A state and its changes give the later one, ranges never change and concatenate, a commit has one version."""
         for seed in range(max(2, self.max_examples // 10)):
             chance = random.Random(seed)
             specs = [random_feed(chance, name) for name in TABLES]

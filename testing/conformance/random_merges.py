@@ -35,7 +35,7 @@ class RandomMerges(MergeCase):
 
     @pytest.mark.parametrize("function", FUNCTIONS)
     def test_random_change_rows_match_the_model(self, typed: Storage, function: str) -> None:
-        """For each function and type, random changes, extremes too, make the rows and errors of the model."""
+        """For each function and type, random changes, extremes too, have the rows and errors of the model."""
         chance = random.Random(function)
         spec = aggregated_by(function)
         typed.admin.create(spec)

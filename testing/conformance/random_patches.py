@@ -18,7 +18,7 @@ class RandomPatches(PatchCase):
     """Patches of random arms that fit together."""
 
     def test_random_patches(self, storage: Storage, streamed: StructuredTable) -> None:
-        """Random patches end as a model does that applies arm by arm."""
+        """Random patches leave the rows of a model that applies arm by arm."""
         chance = random.Random(20_261_123)
         model = {row["id"]: row for row in plain(streamed.scan())}
         for _ in range(max(8, self.stress_rounds // 5)):

@@ -30,7 +30,7 @@ REFUSALS = (InvalidFieldError, RecordExistsError, RecordNotFoundError)
 PLAIN = EVENTS.evolve(name="plain", fields=[one for one in EVENTS.fields if one.name in ("id", "body", "size", "note")])
 
 Step = Callable[[StructuredTable, str], object]
-"""An operation on a table that calls the note by a name."""
+"""An operation on a table, given the name by which it calls the field `note`."""
 
 
 def random_step(chance: random.Random) -> Step:
@@ -82,7 +82,7 @@ class RandomRuledRows(FieldRuleCase):
 
     @pytest.mark.parametrize("ready", [False, True], ids=["filling", "ready"])
     def test_random_programs_keep_the_rules(self, events: Storage, ready: bool) -> None:
-        """Every write leaves the rows that it would without rules, and in derived and renamed fields what follows."""
+        """Every write leaves the rows that it leaves without rules, with the derived and renamed fields that follow."""
         chance = random.Random(20_261_129)
         events.admin.create(PLAIN)
         renamed = Renamed("note", "remark", ready)

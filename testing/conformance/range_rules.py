@@ -114,7 +114,7 @@ class RangeRules(ConformanceCase):
                 assert keys(table.scan(range_)) == ALL
 
     def test_begin_behind_end_is_empty(self, open_table: OpenTable) -> None:
-        """A range whose begin is after its end is empty, and no error; so is one that excludes its only point."""
+        """A range whose begin is after its end is empty, not an error; so is one that excludes its only point."""
         table = filled(open_table)
         for range_ in (
             Range((2,), (1,)),

@@ -159,7 +159,7 @@ class ReadRules(ConformanceCase):
         assert row.get("missing", 7) == 7
 
     def test_row_travels(self, open_table: OpenTable) -> None:
-        """A row is picklable and equal on the other side."""
+        """A row is picklable, and equals its copy."""
         table = open_table(ITEMS)
         table.upsert(FULL)
         row = table.read((1,))
@@ -168,7 +168,7 @@ class ReadRules(ConformanceCase):
         assert copy.key == (1,)
 
     def test_row_does_not_change_with_its_table(self, open_table: OpenTable) -> None:
-        """A row that was read stays as it was read."""
+        """A row that was read does not change with later writes."""
         table = open_table(ITEMS)
         table.upsert(FULL)
         row = table.read((1,))

@@ -54,7 +54,7 @@ class RenamedFieldRules(FieldRuleCase):
 
     @READY
     def test_steps_step_both(self, ruled: OpenRuled, ready: bool) -> None:
-        """An increment of either increments both; with a field that is derived of them, this follows."""
+        """An increment of either increments both; a field that is derived from them follows."""
         spare = Renamed("size", "tries", ready)
         table = ruled(spare, replace(TEXT, source="tries", ready=ready))
         table.increment((1,), "size", 3)
@@ -97,7 +97,7 @@ class RenamedFieldRules(FieldRuleCase):
             assert all(same(one[old], one[new]) for old, new in second.items())
 
     def test_filling_field_is_answered_from_the_old_one(self, ruled: OpenRuled) -> None:
-        """Until it is ready, reads, filters, orders and index scans of the new name are those of the old one."""
+        """Until a renamed field is ready, reads, filters, orders and index scans of the new name use the old one."""
         rows = tuple({"id": one, "note": note} for one, note in ((1, "b"), (2, None), (3, "a"), (4, "b")))
         table = ruled(RENAMED, Derived("size_text", "remark", Lower()), before=rows)
         assert plain(table.scan(columns=["remark"], limit=2)) == [{"id": 1, "remark": "b"}, {"id": 2, "remark": None}]

@@ -34,13 +34,13 @@ MIXED = TableSpecification(
     primary_key=["id"],
     indexes=["day", "state"],
 )
-"""Lacks what only NEW has, and has a field and an index that it lacks."""
+"""A specification without the additions of NEW, but with a field and an index that NEW lacks."""
 
 TOTALS = {"merge-engine": "aggregation", "fields.total.aggregate-function": "sum"}
 
 
 class RollingUpgradeRules(ConformanceCase):
-    """A program of an earlier release starts beside a newer one: the table keeps all that only the newer one knows."""
+    """A program of an earlier release starts next to a newer one: the table keeps all that only the newer one knows."""
 
     @pytest.fixture
     def older(self, storage_url: str) -> Iterator[Storage]:

@@ -47,7 +47,7 @@ NO_CHANGES: dict[str, Callable[[], Any]] = {
 
 
 class RowKindRules(MergeCase):
-    """Rows that come with what happened to them."""
+    """Rows with their kinds, as changes."""
 
     def test_row_kinds_are_texts(self) -> None:
         """`RowKind` is a str enum of four kinds; `change_type` is the other notation."""
@@ -110,7 +110,7 @@ class RowKindRules(MergeCase):
 
     @pytest.mark.parametrize("name", NO_CHANGES)
     def test_apply_changes_of_bad_arguments(self, open_table: OpenTable, name: str) -> None:
-        """One change that is none is `InvalidFieldError` when the method is called, and nothing is written."""
+        """One element that is not a change is `InvalidFieldError` when the method is called; nothing is written."""
         self.require("table_types")
         table = open_table(ITEMS)
         table.upsert({"id": 1, "n": 1})
@@ -132,7 +132,7 @@ class RowKindRules(MergeCase):
         assert table.count() == 0
 
     def test_apply_many_changes(self, open_table: OpenTable) -> None:
-        """Bulk means bulk: thousands of changes in one call."""
+        """One call takes thousands of changes."""
         self.require("table_types")
         table = open_table(ITEMS)
         table.apply_changes(("+I", {"id": number, "tag": "a"}) for number in range(3000))

@@ -74,7 +74,7 @@ class RuleChangeRules(FieldRuleCase):
                 assert other.table("events").specification == spec
 
     def test_rules_are_changed_only_if_they_are_as_expected(self, migrating: Storage, other: Storage) -> None:
-        """With rules other than `expected` it is `SchemaIncompatibleError`, unless they are the ones that it sets."""
+        """If the table's rules are neither `expected` nor the new ones, `set_rules` is `SchemaIncompatibleError`."""
         migrating.admin.create(EVENTS)
         migrating.admin.set_rules("events", iter([NUMBER]), expected=iter([]))
         for expected in ([], [TEXT], [NUMBER, TEXT], [replace(NUMBER, ready=True)]):
@@ -336,7 +336,7 @@ class RuleChangeRules(FieldRuleCase):
         other.admin.create_or_update(EVENTS.evolve(fields=[*EVENTS.fields, Field.int("more")]))
 
     def test_progress_of_an_index_is_told(self, migrating: Storage) -> None:
-        """`create_or_update` calls `progress` with the rows that a new index covers, and that of all where known."""
+        """`create_or_update` calls `progress` with the number of indexed rows, and of all rows where known."""
         migrating.admin.create(EVENTS)
         migrating.table("events").upsert_many([{"id": number, "size": number} for number in range(1_200)])
         told: list[tuple[int, int | None]] = []
@@ -350,7 +350,7 @@ class RuleChangeRules(FieldRuleCase):
 
     @pytest.mark.parametrize("producer", ["lookup", "input"])
     def test_feeds_go_on_under_rules(self, migrating: Storage, producer: str) -> None:
-        """A change feed has what rules add to writes, and continues without a field that is dropped."""
+        """A change feed records the fields that rules add to writes, and continues without a dropped field."""
         self.require("change_feeds")
         self.require("table_types")
         spec = EVENTS.evolve(options={"changelog-producer": producer})

@@ -36,7 +36,7 @@ SIX = '{"a": {"n": 6}}'
 
 
 class RuledJobRules(FieldRuleCase):
-    """Jobs write what the rules say, whatever their rows name; plans read what tables do."""
+    """Jobs keep the rules, whatever fields their rows name; plans return the rows that tables return."""
 
     def write_job(
         self, storage: Storage, mode: WriteMode, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]
@@ -87,7 +87,7 @@ class RuledJobRules(FieldRuleCase):
 
     @READY
     def test_patches_write_what_follows(self, events: Storage, ready: bool) -> None:
-        """Arms of a patch write what follows from the fields that they name, each its own."""
+        """Each arm of a patch also writes the fields that follow from those it names."""
         self.require("streams")
         events.admin.set_rules("events", [replace(NUMBER, ready=ready), replace(RENAMED, ready=ready)])
         table = events.table("events")

@@ -144,7 +144,7 @@ class RunnerRules(ConformanceCase):
     def test_every_contender_gets_through(
         self, storage: Storage, counted: StructuredTable, isolation: Isolation
     ) -> None:
-        """Eight threads that read a row and write it again: every one gets through before its deadline."""
+        """Of eight threads that read a row and write it, each commits before its deadline."""
         errors: list[BaseException] = []
 
         def add(transaction: Transaction) -> None:
@@ -169,7 +169,7 @@ class RunnerRules(ConformanceCase):
         assert counted.read((1,)) == item(1, n=8 * rounds)
 
     def test_long_transaction_gets_through(self, storage: Storage, counted: StructuredTable) -> None:
-        """A transaction that always loses against short ones goes first in the end, and they continue after it."""
+        """A transaction that always conflicts with short ones goes first in the end, and they continue after it."""
         ended = threading.Event()
         errors: list[BaseException] = []
 
@@ -230,7 +230,7 @@ class RunnerRules(ConformanceCase):
     def test_run_does_not_retry_other_errors(
         self, storage: Storage, counted: StructuredTable, error: BaseException
     ) -> None:
-        """Only structable's own errors are retried, and of these only errors that surely precede the commit."""
+        """Only structable's own errors are retried, and only those after which nothing was committed."""
         attempts: list[int] = []
 
         def failing(transaction: Transaction) -> None:
@@ -253,7 +253,7 @@ class RunnerRules(ConformanceCase):
         assert storage.run(lambda transaction: transaction.table("items").count(), read_only=True) == 1
 
     def test_auto_commit_view_retries(self, counted: StructuredTable) -> None:
-        """The auto-commit view runs each call like `run`: concurrent changes of one row all get through."""
+        """The auto-commit view runs each call like `run`: concurrent changes of one row are all committed."""
         changes = self.stress_rounds
         errors: list[BaseException] = []
 

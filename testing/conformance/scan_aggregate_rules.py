@@ -170,7 +170,7 @@ class ScanAggregateRules(ConformanceCase):
             assert found == wanted, (range_, where, group_by)
 
     def test_rows_are_counted(self, aggregating: Storage) -> None:
-        """Rows are counted without a field, of the whole table, of a filter and of a key."""
+        """`count` without a field counts rows: of the whole table, of a filter and of a key."""
         aggregating.admin.create(ITEMS)
         aggregation = Aggregation([count()])
         for rows in (0, 100):
@@ -179,7 +179,7 @@ class ScanAggregateRules(ConformanceCase):
                 assert self.found(aggregating, "items", aggregation, where=where, splits=3) == {(): [wanted]}
 
     def test_aggregates_of_no_rows(self, aggregating: Storage) -> None:
-        """Without groups each split has a row of no values; with groups there are no rows."""
+        """If no row is selected, each split has a row of zeros and nulls without groups, and no row with groups."""
         aggregating.admin.create(ITEMS)
         functions = [count(), count("tag"), total("n"), least("tag"), greatest("id")]
         for rows in range(2):
@@ -201,7 +201,7 @@ class ScanAggregateRules(ConformanceCase):
 
     @pytest.mark.parametrize("kind", FieldType)
     def test_aggregates_of_every_type(self, aggregating: Storage, kind: FieldType) -> None:
-        """Counts are of every type, extremes and groups of all but floats, sums of exact numbers."""
+        """Counts take every type, extremes and groups all but floats, sums only exact numbers."""
         aggregating.admin.create(TYPES)
         name, table = kind.value, aggregating.table("types")
         values = [*EXTREMES[kind], None, EXTREMES[kind][0]]
@@ -246,7 +246,7 @@ class ScanAggregateRules(ConformanceCase):
             assert list(self.found(aggregating, "types", aggregation).values()) == [wanted]
 
     def test_sums_of_expressions_are_exact(self, aggregating: Storage) -> None:
-        """Sums, differences and products of numbers and constants have all digits; of a null they are null."""
+        """Sums, differences and products of numbers and constants have all digits; with a null they are null."""
         aggregating.admin.create(SALES)
         rows: list[Record] = [
             {
@@ -277,7 +277,7 @@ class ScanAggregateRules(ConformanceCase):
         assert found == modelled(selected, aggregation, {str(one): value for one, value in values.items()})
 
     def test_an_expression_beyond_38_digits_is_an_error(self, aggregating: Storage) -> None:
-        """An expression may have more than 38 digits by its type, and is `InvalidFieldError` once a value has them."""
+        """An expression's type may allow more than 38 digits; a value that has them is `InvalidFieldError`."""
         aggregating.admin.create(SALES)
         table = aggregating.table("sales")
         table.upsert_many({"id": number, "huge": Decimal(10**20), "pieces": None} for number in range(1, 4))
@@ -316,7 +316,7 @@ class ScanAggregateRules(ConformanceCase):
                 assert combined(self.parts(aggregating, other), aggregation) == {(): [50, Decimal(250)]}
 
     def test_aggregates_of_a_table_without_a_key(self, aggregating: Storage) -> None:
-        """A table without a key is aggregated as any other, each row as often as it is there."""
+        """A table without a key is aggregated as any other; equal rows count as often as they occur."""
         self.require("table_types")
         bag = TableSpecification("bag", [Field.string("name"), Field.int("n")], options={"write-mode": "append-only"})
         aggregating.admin.create(bag)
@@ -336,7 +336,7 @@ class ScanAggregateRules(ConformanceCase):
             assert combined(parts, aggregation) == combined(self.parts(aggregating, plan), aggregation)
 
     def test_an_aggregate_that_does_not_fit_is_refused(self, aggregating: Storage) -> None:
-        """Fields that are unknown or of a type that does not fit are `InvalidFieldError`, as are columns beside it."""
+        """Fields that are unknown or of an unfit type are `InvalidFieldError`, as are columns next to an aggregate."""
         aggregating.admin.create(ITEMS)
         wrong: list[dict[str, Any]] = [
             {"aggregate": Aggregation([count("unknown")])},

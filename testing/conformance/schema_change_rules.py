@@ -29,10 +29,10 @@ def with_value(kind: FieldType, indexes: tuple[str, ...] = ()) -> TableSpecifica
 
 
 class SchemaChangeRules(ConformanceCase):
-    """The changes of `create_or_update`, those it rejects, and when others see them."""
+    """The changes that `create_or_update` makes or rejects, and when others see them."""
 
     def test_it_creates_an_absent_table(self, storage: Storage) -> None:
-        """`create_or_update` creates."""
+        """`create_or_update` creates a missing table."""
         storage.admin.create_or_update(ITEMS)
         assert storage.admin.get_specification("items") == ITEMS
 

@@ -31,7 +31,7 @@ BY_TWO = _table({"sequence.field": "s,t"})
 SOFT = _table({"sequence.field": "s", "soft-delete.field": "gone"})
 SOFT_BY_TWO = _table({"sequence.field": "s,t", "soft-delete.field": "gone"})
 GROUPS = _table({"merge-engine": "partial-update", "fields.s.sequence-group": "n,a", "fields.t.sequence-group": "gone"})
-"""The fields b, total and seen are outside groups."""
+"""A table with two sequence groups; the fields b, total and seen are outside them."""
 AGGREGATED = {
     "merge-engine": "partial-update",
     "fields.s,t.sequence-group": "a,total,seen,n",
@@ -42,7 +42,7 @@ AGGREGATED = {
 
 
 class SequenceRules(MergeCase):
-    """A change that is late by its sequence changes nothing that is newer."""
+    """A change of a lower sequence changes nothing that is newer."""
 
     def test_sequence_takes_the_whole_row(self, typed: Storage) -> None:
         """With `sequence.field` every merge takes the whole row: unnamed fields become null."""
@@ -55,7 +55,7 @@ class SequenceRules(MergeCase):
         )
 
     def test_lower_sequence_is_ignored(self, typed: Storage) -> None:
-        """A merge is ignored if its sequence is lower than the stored one; null is lowest, and equal wins."""
+        """A merge is ignored if its sequence is lower than the stored one; null is lowest, an equal one counts."""
         self.merge(
             typed,
             BY_ONE,
@@ -98,7 +98,7 @@ class SequenceRules(MergeCase):
             typed.admin.drop("t")
 
     def test_retract_by_sequence(self, typed: Storage) -> None:
-        """A retract of a lower sequence is ignored, one of an equal or higher deletes the row."""
+        """A retract of a lower sequence is ignored; one of an equal or higher sequence deletes the row."""
         self.merge(
             typed,
             BY_ONE,
@@ -138,7 +138,7 @@ class SequenceRules(MergeCase):
         )
 
     def test_retracts_and_late_adds_of_one_call(self, typed: Storage) -> None:
-        """A retract stops what is older than itself only while the row is there, also within one call or job."""
+        """A retract keeps older changes out only while the row exists, also within one call or job."""
         view = self.merge(typed, BY_ONE, ([add(s=9, a="x"), delete(s=5), add(s=4, a="y")], {"s": 9, "a": "x"}))
         steps: list[Step] = [delete(s=5), add(s=4, a="y"), add(s=3, a="z")]
         for stored, expected in [(9, 9), (5, 4), (1, 4), (None, 4)]:
@@ -149,7 +149,7 @@ class SequenceRules(MergeCase):
             assert row["s"] == expected
 
     def test_soft_delete_by_sequence(self, typed: Storage) -> None:
-        """With a sequence and `soft-delete.field` a late add loses against a delete, also one that came first."""
+        """With a sequence and `soft-delete.field` a delete prevails over a late add, in whatever order they come."""
         self.merge(
             typed,
             SOFT,
@@ -171,7 +171,7 @@ class SequenceRules(MergeCase):
         self.merge(typed, SOFT_BY_TWO, ([add(t="a", n=1), delete(t="b")], {"t": "b", "gone": True}))
 
     def test_sequence_group(self, typed: Storage) -> None:
-        """Given a sequence that is not lower, its group takes the given values, nulls and unnamed fields included."""
+        """If the given sequence is not lower, its group takes the given values, nulls for unnamed fields included."""
         self.merge(
             typed,
             GROUPS,
@@ -182,7 +182,7 @@ class SequenceRules(MergeCase):
         )
 
     def test_lower_sequence_of_a_group(self, typed: Storage) -> None:
-        """Given a sequence that is lower, the members and the sequence stay; other groups and fields do not care."""
+        """If the given sequence is lower, the members and the sequence stay; other groups and fields are unaffected."""
         self.merge(
             typed,
             GROUPS,
@@ -237,7 +237,7 @@ class SequenceRules(MergeCase):
         )
 
     def test_retract_with_groups(self, typed: Storage) -> None:
-        """A retract with groups is as an add whose plain members are null; members with a function are retracted."""
+        """A retract with groups acts as an add whose plain members are null; members with a function are retracted."""
         self.merge(
             typed,
             _table(AGGREGATED),
@@ -253,7 +253,7 @@ class SequenceRules(MergeCase):
         )
 
     def test_retract_of_an_absent_row_with_groups(self, typed: Storage) -> None:
-        """It makes the row, so that a late add stays late; without any sequence it writes nothing."""
+        """A retract with groups puts an absent row, so late adds stay late; without a sequence it writes nothing."""
         self.merge(
             typed,
             _table(AGGREGATED),

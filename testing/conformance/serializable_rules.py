@@ -89,14 +89,14 @@ class SerializableRules(ConformanceCase):
 
     @pytest.mark.parametrize("read", list(READS))
     def test_every_read_of_a_row_is_protected(self, session: OpenSession, guarded: StructuredTable, read: str) -> None:
-        """Write skew is excluded, in whichever way the row was seen: of two that read each other's row one commits."""
+        """Write skew is excluded, however rows are read: of two that each write the row the other read, one commits."""
         assert self.skew(session, READS[read], {"id": 1, "n": 77, "note": "x"}).count(True) == 1
 
     @pytest.mark.parametrize("read", list(ABSENT))
     def test_every_look_at_an_absent_row_is_protected(
         self, session: OpenSession, guarded: StructuredTable, read: str
     ) -> None:
-        """Write skew by an absent row is excluded, in whichever way it was seen to be absent."""
+        """Write skew by an absent row is excluded, however its absence was read."""
         assert self.skew(session, ABSENT[read], {"id": 3, "n": 77, "tag": "new"}).count(True) == 1
 
     # The contract leaves open whether a failed compare_and_swap counts as a write under SNAPSHOT.
@@ -111,7 +111,7 @@ class SerializableRules(ConformanceCase):
         assert [one.commit(), two.commit()] == [True, True]
 
     def test_row_that_leaves_a_condition_is_protected(self, session: OpenSession, guarded: StructuredTable) -> None:
-        """A scan by an index protects against rows that leave the value as well as against those that enter it."""
+        """A scan by an index protects against rows that lose the value and against rows that get it."""
         changes: list[Record] = [{"id": 1, "tag": "b"}, {"id": 2, "tag": "a"}]
         for number, change in enumerate(changes):
             guarded.upsert_many([{"id": 1, "tag": "a"}, {"id": 2, "tag": None}, {"id": 100, "n": number}])
@@ -162,7 +162,7 @@ class SerializableRules(ConformanceCase):
         assert two.commit()
 
     def test_numbers_are_drawn_once(self, storage: Storage) -> None:
-        """Under SERIALIZABLE a number that was read after an increment is drawn once."""
+        """Under SERIALIZABLE no two transactions read the same number after an increment."""
         storage.admin.create(ITEMS)
         drawn: list[object] = []
 

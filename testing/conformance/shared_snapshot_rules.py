@@ -59,7 +59,7 @@ class SharedSnapshotRules(SharedCase):
                 assert len(plan_rows(pair, shared, name)) == ROWS + 1
 
     def test_closed_shared_snapshot_refuses_plans(self, pair: Storage) -> None:
-        """Closed, it refuses plans with `TransactionClosedError` and keeps the open ones; closing is idempotent."""
+        """Once closed, it refuses plans with `TransactionClosedError`, but keeps open ones; closing is idempotent."""
         with pair.share_snapshot() as shared:
             plan = shared.plan_scan("items", splits=2)
             assert not shared.closed
@@ -76,7 +76,7 @@ class SharedSnapshotRules(SharedCase):
             unused.plan_scan("other")
 
     def test_closed_plan_leaves_the_shared_snapshot(self, pair: Storage) -> None:
-        """A plan is closed as any other, and its splits are read no more; the snapshot stays, also without a plan."""
+        """A plan is closed as any other, and its splits cannot be read; the snapshot stays, even without a plan."""
         with pair.share_snapshot() as shared:
             one, other = shared.plan_scan("items"), shared.plan_scan("items")
             pair.table("items").delete_all(Range.all())
@@ -90,7 +90,7 @@ class SharedSnapshotRules(SharedCase):
 
     @pytest.mark.parametrize("last", ["plan", "snapshot"])
     def test_shared_snapshot_is_freed_with_its_last_plan(self, pair: Storage, last: str) -> None:
-        """Once closed, and without an open plan, nothing is held: no split is read, and tables are changed at once."""
+        """Once it and its plans are closed, nothing is held: no split can be read, tables change without waiting."""
         shared = pair.share_snapshot()
         plans = [shared.plan_scan(name, splits=2) for name in ("items", "other", "items")]
         copies = copies_of(split for plan in plans for split in plan.splits)
@@ -159,7 +159,7 @@ class SharedSnapshotRules(SharedCase):
             peer.ask("read_split", plans[0].splits[0])
 
     def test_shared_snapshot_ends_with_its_storage(self, pair: Storage, storage_url: str) -> None:
-        """The closing of the storage closes its shared snapshots and their plans; further plans are refused."""
+        """Closing the storage closes its shared snapshots and their plans; further plans are refused."""
         with connect(storage_url) as storage:
             if not storage.admin.exists("items"):
                 self.require("restartable")
@@ -179,7 +179,7 @@ class SharedSnapshotRules(SharedCase):
         plan.close()
 
     def test_threads_use_a_shared_snapshot(self, pair: Storage) -> None:
-        """Any thread may plan, read, and close: all see one state, and a closing in between is one or the other."""
+        """Any thread may plan, read and close: all see one state, and a plan during a close succeeds or is refused."""
         results: list[object] = []
 
         def use(shared: SharedSnapshot, number: int) -> None:

@@ -42,7 +42,7 @@ class SignalRules(ForkCases, FeedCase):
     """Signals of this process, and with the capability `wakes` the signals of other processes."""
 
     def test_commit_wakes_the_listeners_of_its_channels(self, storage: Storage, storage_url: str) -> None:
-        """A commit that returned wakes each listener of its channels, those of other storages too, and few others."""
+        """A commit wakes each listener of its channels, also those of other storages, and few other listeners."""
         with connect(storage_url) as other, ExitStack() as stack:
             listeners = [stack.enter_context(one.listen(["b", "a", "a"])) for one in (storage, other)]
             others = [stack.enter_context(storage.listen([f"other {number}"])) for number in range(20)]
@@ -157,7 +157,7 @@ class SignalRules(ForkCases, FeedCase):
             assert not listener.wait(0)
 
     def test_feeds_that_are_not_there(self, fed: Storage) -> None:
-        """To listen to the feed of a table, it must be there and have one."""
+        """To listen to the feed of a table, the table must exist and have a feed."""
         with pytest.raises(TableNotFoundError):
             fed.listen(["a", "feed/items"])
         fed.admin.create(ITEMS)
@@ -207,7 +207,7 @@ class SignalRules(ForkCases, FeedCase):
             assert following.result() == count
 
     def test_other_processes_wake(self, peer: StoreProcess, fed: Storage) -> None:
-        """Commits of other processes wake, also of one that used the table before anyone listened to its feed."""
+        """Commits of other processes wake listeners, also of one that used the table before it had a listener."""
         self.require("wakes")
         assert fed.wakes
         fed.admin.create(with_feed(ITEMS))

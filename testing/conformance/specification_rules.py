@@ -125,7 +125,7 @@ class SpecificationRules(ConformanceCase):
         assert plain(table.scan_index(name, "x")) == [{"k": 1, name: "x", "v": None}]
 
     def test_reserved_names_as_key_fields(self, storage: Storage) -> None:
-        """Reserved words are legal names of key fields, all sixteen of them."""
+        """Reserved words are legal names of key fields, even of sixteen."""
         names = [*RESERVED, "Where", "limit", "desc"]
         assert len(names) == 16
         storage.admin.create(TableSpecification("from", [Field.string(name) for name in names], names))

@@ -49,9 +49,9 @@ from .samples import Record
 from .type_chances import indexable, random_type
 
 MOST_OPEN = 3
-"""The maximum of open transactions."""
+"""The maximum number of open transactions."""
 ACTIONS = 8
-"""The maximum of writes, begins and commits of one step."""
+"""The maximum number of writes, begins and commits of one step."""
 SCANS = 6
 """The number of scans of each kind in one step."""
 
@@ -315,7 +315,7 @@ class TableMachine(RuleBasedStateMachine):
 
     @rule(seed=SEEDS)
     def start_older_release(self, seed: int) -> None:
-        """Nothing changes for a specification that the table covers, and no open transaction notices."""
+        """Update the table to a specification that it covers: nothing changes, and no transaction conflicts."""
         self.storage.admin.create_or_update(older_specification(random.Random(seed), self.spec))
         assert self.storage.table(self.name).specification == self.spec
 

@@ -58,7 +58,7 @@ class StatisticsRules(ConformanceCase):
         assert found.bytes >= 50 * 8
 
     def test_statistics_of_ranges(self, storage: Storage) -> None:
-        """A range means what it means to `scan`: prefixes, open and closed bounds, one whole key, and none."""
+        """A range selects the rows that `scan` returns: prefixes, open and closed bounds, one whole key, and none."""
         self.require("statistics")
         storage.admin.create(GRID)
         table = storage.table(GRID.name)
@@ -89,7 +89,7 @@ class StatisticsRules(ConformanceCase):
 
     @pytest.mark.parametrize("rows", ["even", "uneven"])
     def test_statistics_of_many_rows(self, storage: Storage, rows: str) -> None:
-        """Many rows of a job are estimated within a factor of 3, whole and a tenth, and never wrongly claimed exact."""
+        """Many rows of a job, all or a tenth, are estimated within a factor of 3, and never wrongly called exact."""
         self.require("statistics")
         storage.admin.create(NOTED)
         # The first tenth of the uneven rows has nine tenths of the bytes; its keys are no longer so close together.

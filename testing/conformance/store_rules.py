@@ -35,7 +35,7 @@ READS = {
 
 
 def admin_changes_of(storage: Storage) -> dict[str, Callable[[], object]]:
-    """Return a call of each change that administration knows."""
+    """Return a call of each method of `TableAdmin` that changes tables."""
     admin = storage.admin
     wider = TableSpecification("noted", NOTED.fields, NOTED.primary_key, indexes=["note"])
     return {
@@ -111,7 +111,7 @@ class StoreRules(ConformanceCase):
             assert reader.table("noted").count() == 0
 
     def test_storage_only_read_plans_scans(self, storage: Storage, storage_url: str) -> None:
-        """`read_only=True`: scans are divided as ever, all splits of one snapshot, read here or by `read_split`."""
+        """`read_only=True`: plans work as usual, all splits of one snapshot, read here or by `read_split`."""
         storage.admin.create(ITEMS)
         storage.table("items").upsert_many(item(number) for number in range(300))
         with connect(storage_url, read_only=True) as reader:
@@ -155,7 +155,7 @@ class StoreRules(ConformanceCase):
         assert storage.admin.get_specification("items") == ITEMS
 
     def test_storage_only_read_refuses_jobs(self, storage: Storage, storage_url: str) -> None:
-        """`read_only=True`: no step of a write job, no repair, and no compaction."""
+        """`read_only=True`: every step of a write job, a repair and a compaction are refused."""
         storage.admin.create(ITEMS)
         job = storage.begin_write("items", mode=WriteMode.UPSERT, job_id=uuid.uuid4().hex)
         with connect(storage_url, read_only=True) as reader:

@@ -55,7 +55,7 @@ WRONG: dict[str, dict[str, object]] = {
 
 
 class StreamJobRules(JobCase):
-    """A batch number of a stream counts once for as long as the table lives."""
+    """A batch of a stream is committed at most once as long as the table exists."""
 
     def begin_batch(self, storage: Storage, number: int, mode: str = "insert", stream: str = "s") -> WriteJob:
         return storage.begin_write("items", mode=mode, stream=stream, batch=number)
@@ -67,7 +67,7 @@ class StreamJobRules(JobCase):
     def write_batch(
         self, storage: Storage, number: int, *ids: int, mode: str = "insert", stream: str = "s"
     ) -> CommitResult:
-        """Write rows as a batch, whether it is committed or not."""
+        """Write rows as a batch, even if it was committed before."""
         job = self.begin_batch(storage, number, mode, stream)
         return storage.commit_write(job, self.stage_batch(storage, job, *ids))
 
@@ -102,7 +102,7 @@ class StreamJobRules(JobCase):
         assert self.begin_batch(storage, 7, mode).committed
 
     def test_lower_batches_are_committed(self, storage: Storage, streamed: StructuredTable) -> None:
-        """A batch makes every lower one count as committed, also one that was begun and staged before; 0 is one."""
+        """A batch makes every lower one count as committed, even one that was begun and staged; numbers begin at 0."""
         late = self.begin_batch(storage, 3)
         staged = self.stage_batch(storage, late, 30)
         assert not self.begin_batch(storage, 0).committed
@@ -115,7 +115,7 @@ class StreamJobRules(JobCase):
         assert keys(streamed.scan()) == [(1,), (2,), (50,), (60,), (70,)]
 
     def test_batches_with_gaps(self, storage: Storage, streamed: StructuredTable) -> None:
-        """Numbers need not follow one another; a stream begins at any."""
+        """Numbers need not be consecutive, and a stream may begin with any number."""
         for number in (2, 3, 9, 100):
             assert self.write_batch(storage, number, 1000 + number)
             assert not self.write_batch(storage, number, 2000 + number)
@@ -132,7 +132,7 @@ class StreamJobRules(JobCase):
         assert streamed.count() == 2 + len(names)
 
     def test_streams_of_different_tables(self, storage: Storage, streamed: StructuredTable) -> None:
-        """A stream of one table says nothing about another table; an id says nothing about a stream."""
+        """Streams of different tables are independent, and so are ids and streams."""
         storage.admin.create(ITEMS.evolve(name="others"))
         assert self.write_batch(storage, 1, 3)
         other = storage.begin_write("others", mode="insert", stream="s", batch=1)
@@ -144,7 +144,7 @@ class StreamJobRules(JobCase):
         assert keys(streamed.scan()) == [(1,), (2,), (3,), (4,)]
 
     def test_batch_of_a_dropped_table(self, storage: Storage, streamed: StructuredTable) -> None:
-        """The numbers go with the table: its successor knows none, and a batch begun before is refused."""
+        """Dropping a table drops its numbers: its successor has none, and a batch begun before is refused."""
         assert self.write_batch(storage, 5, 3)
         old = self.begin_batch(storage, 6)
         staged = self.stage_batch(storage, old, 4)
@@ -272,14 +272,14 @@ class StreamJobRules(JobCase):
         assert keys(streamed.scan()) == [(1,), (2,), (3,)]
 
     def test_empty_batch_counts(self, storage: Storage, streamed: StructuredTable) -> None:
-        """A batch of no row is committed like any other."""
+        """A batch without rows is committed like any other."""
         job = self.begin_batch(storage, 1)
         assert storage.commit_write(job, [])
         assert self.begin_batch(storage, 1).committed
         assert not self.write_batch(storage, 1, 3)
 
     def test_streams_outlive_the_storage(self, storage: Storage, streamed: StructuredTable, storage_url: str) -> None:
-        """The numbers are kept in the store, and rows staged before are there for another storage."""
+        """The store keeps the numbers, and another storage finds the rows that were staged before."""
         self.require("restartable")
         assert self.write_batch(storage, 1, 3)
         job = self.begin_batch(storage, 2)
@@ -305,7 +305,7 @@ class StreamJobRules(JobCase):
         assert [self.begin_batch(storage, number).committed for number in (0, 29, 30)] == [True, True, False]
 
     def test_merges_of_a_batch_count_once(self, storage: Storage) -> None:
-        """A batch adds to a sum once, however often it comes."""
+        """A batch adds to a sum once, however often it is repeated."""
         self.require("streams")
         self.require("table_types")
         storage.admin.create(SUMS)

@@ -25,7 +25,7 @@ class SumRules(MergeCase):
     """Numbers are added, multiplied and counted, and never beyond their type."""
 
     def test_sum(self, typed: Storage) -> None:
-        """sum: a null stored value becomes the given one, a null given one passes."""
+        """sum: a given value replaces a stored null; a given null is ignored."""
         kinds = [*INTEGERS, FieldType.DOUBLE, FieldType.FLOAT]
         numbers: dict[int | None, Record] = {n: {kind.value: n for kind in kinds} for n in (None, 1, 2, 3, -3)}
         self.merge(
@@ -96,7 +96,7 @@ class SumRules(MergeCase):
 
     @pytest.mark.parametrize("kind", FLOATS, ids=lambda kind: kind.value)
     def test_sum_of_floats(self, typed: Storage, kind: FieldType) -> None:
-        """Finite numbers whose sum is infinite are `InvalidFieldError`; infinities and NaN add as ever."""
+        """Finite numbers whose sum is infinite are `InvalidFieldError`; infinities and NaN add as floats do."""
         name, most = kind.value, EXTREMES[kind][-3]
         steps: list[tuple[list[Value], Value]] = [
             ([0.5, 0.25], 0.75),
@@ -124,7 +124,7 @@ class SumRules(MergeCase):
         )
 
     def test_product(self, typed: Storage) -> None:
-        """product: a null stored value becomes the given one, a null given one passes."""
+        """product: a given value replaces a stored null; a given null is ignored."""
         kinds = [*INTEGERS, *FLOATS]
         numbers: dict[int | None, Record] = {n: {kind.value: n for kind in kinds} for n in (None, 0, 2, -3, -6)}
         self.merge(

@@ -31,7 +31,7 @@ class TrafficRules(ConformanceCase):
     """A store in another process has round trips; one in this process has none, and never gets any."""
 
     def test_traffic_grows_with_calls(self, storage: Storage) -> None:
-        """A number of `traffic` never goes down; one that has begun to grow does so with each commit and read."""
+        """A number of `traffic` never goes down; one that is not 0 grows with each commit and read."""
         storage.admin.create(ITEMS)
         table = storage.table(ITEMS.name)
 

@@ -49,7 +49,7 @@ class TransactionRules(ConformanceCase):
         return storage.table("items")
 
     def writes(self, table: StructuredTable) -> list[Callable[[], object]]:
-        """Return a call of each verb that writes, of those that the store has."""
+        """Return a call of each verb that writes and that the store has."""
         typed = self.capabilities.table_types
         return [write for verb, write in writes_of(table).items() if typed or verb != "apply_changes"]
 
@@ -72,7 +72,7 @@ class TransactionRules(ConformanceCase):
 
     @BOTH
     def test_roll_back_on_an_exception(self, storage: Storage, items: StructuredTable, isolation: Isolation) -> None:
-        """An exception out of the body rolls back and comes out unchanged."""
+        """An exception that leaves the body rolls back, and propagates unchanged."""
         error = ValueError("the caller's own")
 
         transaction = storage.transaction(isolation)
@@ -243,7 +243,7 @@ class TransactionRules(ConformanceCase):
         return transaction
 
     def test_conflict_ends_in_the_error(self, begin: Begin, items: StructuredTable) -> None:
-        """The transaction that does not win gets `TransactionConflictError`, and nothing of it is kept."""
+        """The transaction that loses gets `TransactionConflictError`, and none of its writes is kept."""
         transaction = self.conflicting(begin, items)
 
         def write_and_commit() -> None:
@@ -256,7 +256,7 @@ class TransactionRules(ConformanceCase):
         assert plain(items.scan()) == [item(1, n=100)]
 
     def test_swallowed_conflict_is_never_a_commit(self, begin: Begin, items: StructuredTable) -> None:
-        """After a conflict, leaving without an exception raises it again, whether a write or `commit` met it first."""
+        """After a conflict, in a write or in `commit`, leaving without an exception raises the conflict again."""
 
         def swallowing(transaction: Transaction, *, commit: bool) -> None:
             with transaction, suppress(TransactionConflictError):
@@ -306,7 +306,7 @@ class TransactionRules(ConformanceCase):
             transaction.table("items")
 
     def test_exception_after_a_conflict_comes_out(self, begin: Begin, items: StructuredTable) -> None:
-        """An exception out of the body comes out unchanged, also after a conflict was swallowed."""
+        """An exception that leaves the body propagates unchanged, even after a conflict was swallowed."""
         error = KeyError("the caller's own")
 
         def swallow_and_fail(transaction: Transaction) -> None:
@@ -330,7 +330,7 @@ class TransactionRules(ConformanceCase):
         assert keys(items.scan()) == [(1,), (3,)]
 
     def test_auto_commit_commits_each_call(self, begin: Begin, items: StructuredTable) -> None:
-        """In the auto-commit view each call is its own transaction: the next snapshot has it."""
+        """In the auto-commit view each call is a transaction: the next snapshot sees it."""
         for number, write in enumerate(self.writes(items)):
             items.upsert_many([{"id": 50, "n": number}, {"id": 1, "n": 1}])
             write()

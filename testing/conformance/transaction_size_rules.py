@@ -130,7 +130,7 @@ class TransactionSizeRules(ConformanceCase):
         assert storage.table("large").count() == 0
 
     def test_all_tables_count_together(self, storage: Storage, begin: Begin) -> None:
-        """The limit counts all tables of a transaction together; a failed commit leaves each table's rows apart."""
+        """The limit counts all tables of a transaction together; a failed commit does not mix the rows of tables."""
         names = ("large", "other")
         for name in names:
             storage.admin.create(TableSpecification(name, LARGE.fields, LARGE.primary_key))
@@ -150,7 +150,7 @@ class TransactionSizeRules(ConformanceCase):
 
     @pytest.mark.parametrize("producer", ["lookup", "input"])
     def test_refused_call_is_in_no_feed(self, storage: Storage, begin: Begin, producer: str) -> None:
-        """A feed has the rows that the table has, whichever call or commit was refused."""
+        """A feed has exactly the table's rows, whichever call or commit was refused."""
         self.require("change_feeds")
         storage.admin.create(with_feed(LARGE, producer))
         transaction = begin()

@@ -1,4 +1,4 @@
-"""Random choices for tables with types: their options, values that stay in range, and change rows of one function."""
+"""Random choices for tables with types: their options, values that stay in range, and changes for one function."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class UpdateManyRules(ConformanceCase):
         assert plain(updated.scan()) == [item(1, n=7, tag="a", note="x"), item(2, n=8, tag="b")]
 
     def test_update_many_with_a_default(self, updated: StructuredTable) -> None:
-        """An absent row becomes the default with the update on top; fields of neither are null."""
+        """An absent row becomes the default with the update applied; fields in neither are null."""
         assert updated.update_many([{"id": 3, "n": 3}, {"id": 1, "n": 7}], {"n": 0, "tag": "b", "note": "new"}) == []
         assert plain(updated.scan()) == [
             item(1, n=7, tag="a", note="x"),
@@ -127,7 +127,7 @@ class UpdateManyRules(ConformanceCase):
         ]
 
     def test_later_updates_see_earlier_ones(self, updated: StructuredTable) -> None:
-        """Updates of one key follow one another: one that was skipped stays skipped, what a default put is there."""
+        """Updates of one key apply in order: a skipped one stays skipped, later ones change the row of a default."""
         updates: list[Mapping[str, Any] | UpdateMessage] = [
             {"id": 3, "n": 1},
             UpdateMessage({"id": 3, "n": 2}, {"note": "first"}),
@@ -161,7 +161,7 @@ class UpdateManyRules(ConformanceCase):
         assert [(row["int"], row["string"]) for row in table.scan()] == [(None, None), (None, None)]
 
     def test_update_many_of_nothing(self, storage: Storage, updated: StructuredTable) -> None:
-        """No updates: an empty list."""
+        """A call without updates returns an empty list."""
         assert updated.update_many([]) == []
         assert updated.update_many(iter([]), {"n": 1}) == []
         assert plain(updated.scan()) == BEFORE
@@ -175,7 +175,7 @@ class UpdateManyRules(ConformanceCase):
         assert [dict(row) for row in table.scan()] == [{"k1": 1, "k2": 1, "k3": "a", "v": 1, "color": None}]
 
     def test_update_many_of_many_rows(self, open_table: OpenTable) -> None:
-        """Bulk means bulk: thousands of rows in one call, some absent, some repeated, naming different fields."""
+        """One call takes thousands of rows, some absent, some repeated, naming different fields."""
         table = open_table(ITEMS)
         table.upsert_many([item(number, tag="a") for number in range(0, 3000, 2)])
         updates: list[Record] = [{"id": number, "n": number} for number in range(3000)]
@@ -187,7 +187,7 @@ class UpdateManyRules(ConformanceCase):
         assert [row["n"] for row in table.scan()] == list(range(0, 3000, 2))
 
     def test_update_many_sees_the_transaction(self, storage: Storage) -> None:
-        """It sees what its transaction wrote, deleted and incremented, and the transaction sees what it did."""
+        """It sees the transaction's earlier writes, deletes and increments, and later reads see its changes."""
         storage.admin.create(ITEMS)
         storage.table("items").upsert_many(BEFORE)
         with storage.transaction() as transaction:
@@ -202,7 +202,7 @@ class UpdateManyRules(ConformanceCase):
         assert plain(storage.table("items").scan()) == [item(3, n=4, note="new")]
 
     def test_update_many_is_update_one_by_one(self, storage: Storage) -> None:
-        """Random programs end as a loop of `update` does."""
+        """Random calls leave the same rows, and return the same keys, as a loop of `update`."""
         storage.admin.create(ITEMS)
         storage.admin.create(ITEMS.evolve(name="loop"))
         table, loop = storage.table("items"), storage.table("loop")
@@ -273,7 +273,7 @@ class UpdateManyRules(ConformanceCase):
 
     @pytest.mark.parametrize("producer", ["lookup", "input"])
     def test_row_that_is_too_large_in_between(self, storage: Storage, begin: Begin, producer: str) -> None:
-        """If a row is too large after one of its updates, all updates are rejected, or all made; the feed shows it."""
+        """If a row is too large after one of its updates, all updates are rejected, or all are made, as in the feed."""
         self.require("change_feeds")
         fields = [Field.int("id"), Field.bytes("a"), Field.bytes("b")]
         storage.admin.create(with_feed(TableSpecification("t", fields, ["id"]), producer))

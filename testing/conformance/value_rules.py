@@ -61,7 +61,7 @@ class ValueRules(WritingCase):
             assert repr(found[number][name]) == repr(found[1000 + number][name]), (name, value)
 
     def test_an_int_is_taken_for_a_decimal(self, open_table: OpenTable) -> None:
-        """An int that fits a DECIMAL is taken in rows, updates and filters, and comes back as a Decimal."""
+        """An int that fits a DECIMAL is accepted in rows, updates and filters, and comes back as a Decimal."""
         table = open_table(TYPES)
         most = 10**28 - 1
         table.upsert_many({"id": number, "decimal": value} for number, value in enumerate([0, -7, most, -most]))
@@ -200,7 +200,7 @@ class ValueRules(WritingCase):
 
     @pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 10**23, 2**1023 + 1], ids=lambda value: f"{value:.5e}")
     def test_int_that_a_double_would_round_is_refused(self, open_table: OpenTable, value: int) -> None:
-        """DOUBLE rejects ints that no 64-bit float equals, in rows, filters and expected values, and keeps others."""
+        """DOUBLE accepts exactly the ints that equal a 64-bit float, in rows, filters and expected values."""
         table = open_table(TYPES)
         for kept in (2**53, 2**53 + 2, -(2**60), 2**1023):
             table.upsert({"id": 1, "double": kept})

@@ -38,7 +38,7 @@ def filled(open_table: OpenTable) -> StructuredTable:
 
 
 class WholeKeyRules(ConformanceCase):
-    """A range that is one whole key holds one row at most; a list of them is scanned, counted and changed as any."""
+    """A range that is one whole key holds one row at most; lists of them are like any others."""
 
     def test_scan_of_whole_keys(self, open_table: OpenTable) -> None:
         """The union of whole keys has each of their rows once: in order, in reverse, up to limits, with its columns."""
@@ -84,7 +84,7 @@ class WholeKeyRules(ConformanceCase):
             assert table.count(RANGES, where) == len(expected), where
 
     def test_whole_keys_among_prefixes(self, open_table: OpenTable) -> None:
-        """Whole keys and shorter prefixes make one union."""
+        """Whole keys and shorter prefixes may be mixed; the result is their union."""
         table = filled(open_table)
         ranges = [*RANGES, Range.prefix((2, 3)), Range((0, 3), (1, 1))]
         expected = [
@@ -183,7 +183,7 @@ class WholeKeyRules(ConformanceCase):
         assert [row["n"] for row in storage.table("items").multi_scan(wanted)] == [10, 2, 0, 4, 5, 6, 3]
 
     def test_many_whole_keys(self, open_table: OpenTable) -> None:
-        """Thousands of whole keys, half of them absent, are one call like a few."""
+        """One call takes thousands of whole keys, half of them absent."""
         table = open_table(ITEMS)
         table.upsert_many([{"id": number, "n": number} for number in range(0, 6000, 2)])
         wanted = [Range.prefix((number,)) for number in range(5000, -1, -1)]

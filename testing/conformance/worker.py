@@ -125,7 +125,7 @@ def write_pairs(storage: Storage, table: str, worker: int) -> Iterator[object]:
 
 
 def submit(storage: Storage, kinds: Sequence[str], jobs: int, count: int) -> Iterator[object]:
-    """Submit jobs of rows of ITEMS until each is committed; report None before each, its number if it applied here."""
+    """Submit jobs until each is committed; report None before each, and its number if this process committed it."""
     for number in range(jobs):
         kind, mode = kinds[number % len(kinds)], "insert" if number % 3 else "upsert"
         name: dict[str, Any] = {"stream": "s", "batch": number} if kind == "batch" else {"job_id": f"job {number}"}

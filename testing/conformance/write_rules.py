@@ -81,7 +81,7 @@ class WriteRules(WritingCase):
         assert plain(writing.table.scan()) == [FULL, item(2)]
 
     def test_replace(self, writing: Writing) -> None:
-        """`replace` makes rows exactly as given, of a repeated key as given last; unnamed fields become null."""
+        """`replace` makes rows exactly as given, the last one given for a repeated key; unnamed fields become null."""
         writing.table.upsert_many([FULL, item(2, tag="b")])
         writing("replace", {"id": 1, "n": 6}, {"id": 3, "tag": "c"}, {"id": 1, "note": "y"})
         assert plain(writing.table.scan()) == [item(1, note="y"), item(2, tag="b"), item(3, tag="c")]
@@ -89,7 +89,7 @@ class WriteRules(WritingCase):
         assert keys(writing.table.scan_index("rank", None)) == [(1,), (2,), (3,)]
 
     def test_insert(self, writing: Writing) -> None:
-        """`insert` puts new rows; `RecordExistsError` if the key of one exists, and none is put."""
+        """`insert` puts new rows; if the key of one exists, it is `RecordExistsError`, and none is put."""
         table = writing.table
         table.insert({"id": 1, "n": 1})
         writing("insert", {"id": 4, "tag": "a"}, {"id": 3, "n": 3})
@@ -103,7 +103,7 @@ class WriteRules(WritingCase):
         assert [keys(table.scan_index("tag", tag)) for tag in "ab"] == [[(4,)], []]
 
     def test_update(self, writing: Writing) -> None:
-        """`update` changes named fields of rows that exist; an absent one is `RecordNotFoundError`, but in many."""
+        """`update` changes named fields of rows; absent ones are `RecordNotFoundError`, or skipped by `update_many`."""
         table = writing.table
         table.insert_many([FULL, item(2, n=2)])
         writing("update", {"id": 2, "n": 20, "tag": "c"}, {"id": 1, "n": None, "tag": "b"})
@@ -116,7 +116,7 @@ class WriteRules(WritingCase):
             assert plain(table.scan()) == rows
 
     def test_delete(self, writing: Writing) -> None:
-        """`delete` removes rows and their index entries; absent and repeated keys are not an error."""
+        """`delete` removes rows and their index entries; absent and repeated keys are not errors."""
         writing.table.upsert_many([FULL, item(2, tag="a"), item(3, tag="a")])
         writing("delete", {"id": 3}, {"id": 1}, {"id": 99}, {"id": 1})
         assert plain(writing.table.scan()) == [item(2, tag="a")]
@@ -132,7 +132,7 @@ class WriteRules(WritingCase):
         assert plain(writing.table.scan()) == [item(1, n=1)]
 
     def test_upsert_takes_any_mapping(self, open_table: OpenTable) -> None:
-        """A row is a mapping; a `Row` that was read is one."""
+        """A row may be any mapping, also a `Row` that was read."""
         table = open_table(ITEMS)
         table.upsert(FULL)
         row = table.read((1,))
@@ -173,7 +173,7 @@ class WriteRules(WritingCase):
         assert table.count() == 3
 
     def test_many_rows_in_one_call(self, open_table: OpenTable) -> None:
-        """Bulk means bulk: thousands of rows in one call."""
+        """One call takes thousands of rows."""
         table = open_table(ITEMS)
         table.upsert_many({"id": number, "tag": "ab"[number % 2]} for number in range(3000))
         assert table.count() == 3000

@@ -42,13 +42,13 @@ class Writing:
                 getattr(self.table, verb)(row)
 
     def refuse(self, error: type[Refused], verb: str, refused: Record, other: Record) -> Refused:
-        """Write a row that is refused, after another one where both are written together."""
+        """Write a row that is refused; where rows are written together, after another row."""
         with pytest.raises(error) as refusal:
             self(verb, *([other, refused] if self.together else [refused]))
         return refusal.value
 
     def refuse_bad(self, error: type[Refused], verb: str, bad: Record, other: Record) -> Refused:
-        """Write likewise a row that is not one of the table, as a job's batch of whatever types its values have."""
+        """As `refuse`, for a row of wrong fields or types; a job's batch has the types of the row's values."""
         if self.way != "jobs":
             return self.refuse(error, verb, bad, other)
         with pytest.raises(error) as refusal:

@@ -178,7 +178,7 @@ def test_what_is_derived_in_another_way_is_refused(store: Storage, scripts: Scri
 
 
 def test_a_pending_contract_of_a_name_counts(store: Storage, scripts: Scripts) -> None:
-    """What is computed of the old name is computed of the new one afterwards."""
+    """Fields computed from the old name are computed from the new one afterwards."""
     store.admin.create(TableSpecification("t", [Field.string("k"), Field.string("old")], ["k"]))
     low = 'op.add_field("t", op.string("low"), derive=op.lower(), source="old")'
     scripts.add("low", up=low)

@@ -46,8 +46,8 @@ WRONG: list[tuple[object, str]] = [
     ([replace(NAME, ready=1)], "ready is 1"),  # type: ignore[arg-type]
     ([NAME, replace(NAME, function=Lower())], "'a' is subject to two rules"),
     ([NAME, Renamed("s", "a")], "'a' is subject to two rules"),
-    ([Derived("a", "b", Lower()), Derived("b", "s", Lower()), Derived("s", "a", Lower())], "computed of itself"),
-    ([Derived("a", "a", Lower())], "computed of itself"),
+    ([Derived("a", "b", Lower()), Derived("b", "s", Lower()), Derived("s", "a", Lower())], "computed from itself"),
+    ([Derived("a", "a", Lower())], "computed from itself"),
     ([Renamed("k", "a")], "cannot be renamed"),
     ([Renamed("n", "a")], "'n' is int"),
     ([Renamed("a", "a")], "renamed twice"),

@@ -71,7 +71,7 @@ def get_row(table: str, row: bytes, columns: Sequence[bytes]) -> ThriftCall[Cell
 def get_rows(
     table: str, rows: Sequence[bytes], columns: Sequence[bytes], before: int | None = None
 ) -> ThriftCall[list[FoundRow]]:
-    """Get the newest cells of many rows; rows without any are left out, and the others keep their order.
+    """Get the newest cells of many rows; rows without cells are left out, and the others keep their order.
 
     Only cells with a timestamp smaller than `before` count.
     """

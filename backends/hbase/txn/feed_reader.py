@@ -58,8 +58,8 @@ class FeedReader:
     def settle(self, feed: bytes, at: int) -> list[Gated]:
         """From now on, keep transactions that append to a feed from committing at or below a timestamp of the clock.
 
-        Returns the transactions in the gate that have committed there, in their order. Pending ones are pushed beyond
-        it. Raises `TransactionConflictError` if the feed was dropped.
+        Returns the transactions in the gate that committed up to it, in their order; pending ones are pushed beyond it.
+        Raises `TransactionConflictError` if the feed was dropped.
         """
         try:
             return self._settle(self._layout.table(feed), at)

@@ -49,7 +49,7 @@ class EndedTransaction:
         return self.txid, self.status, {space: dict(one.intents()) for space, one in self.intents.spaces.items()}
 
     def free_lane(self) -> None:
-        """Give its column to the next transaction of its session, once its intents are gone."""
+        """Free the transaction's column for the next one of its session, once the intents are gone."""
         self.session.free_lane(self.txid, max(self.status.commit, self.status.start + 1))
 
 

@@ -51,7 +51,7 @@ class IntentResolution:
         return [call for one in transactions for call in self._calls(*one, merged)]
 
     def _merged(self, transactions: Sequence[EndedIntents]) -> dict[bytes, Mapping[tuple[bytes, int], RowState]]:
-        """Return, for each space, the states of their rows after the steps of each transaction, at its timestamp.
+        """Return, for each space, the states of its rows after the steps of each transaction, at its timestamp.
 
         A state contains all steps of the row up to its timestamp, of all transactions, in their order.
         """

@@ -129,7 +129,7 @@ class RecentWrites:
             return self._put(_MOST_ENDED, record or {})
 
     def news(self) -> ThriftCall[None] | None:
-        """Return the call that puts the list if it has news."""
+        """Return the call that puts the list if it has changed since the last put."""
         with self._lock:
             return self._put(_MOST_ENDED) if self.has_news else None
 

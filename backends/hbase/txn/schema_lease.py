@@ -23,7 +23,7 @@ class SchemaLeases:
         self._until: dict[bytes, float] = {}
 
     def renew(self, space: bytes, asked: float) -> None:
-        """Begin a lease after a call made at `asked`, a time of `session.now`, read a marker without an intent."""
+        """Begin a lease at `asked`, the time (`session.now`) of a call that found a marker without an intent."""
         self._until[space] = asked + LEASE_SECONDS
 
     def may_outlast_call(self, space: bytes) -> bool:

@@ -27,7 +27,7 @@ from .status_table import StatusTable
 from .visibility import Visibility
 
 _LONGEST_KNOWN = 5.0
-"""Seconds that a decided, unfinalised status is cached at most."""
+"""The maximum number of seconds for which a decided, unfinalised status is cached."""
 
 _log = logging.getLogger("structable.hbase")
 

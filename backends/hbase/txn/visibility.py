@@ -91,7 +91,7 @@ class Visibility:
         }
 
     def _look_below(self, table: str, bases: Mapping[bytes, dict[int, RowState]]) -> None:
-        """Correct the states of rows, without intents, at timestamps below them."""
+        """Read again, at its own timestamp, each state whose version is later; the states are without intents."""
         older: dict[int, list[bytes]] = {}
         for row, below in bases.items():
             for at, base in below.items():

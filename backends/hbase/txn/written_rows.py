@@ -16,7 +16,7 @@ WrittenRows: TypeAlias = Mapping[bytes, Mapping[bytes, int]]
 """Space to row to the first byte of its intent."""
 
 GateKinds: TypeAlias = Mapping[bytes, bytes]
-"""Space of a feed to the kind of the rows of its gate in which a transaction put its entries, see `Gate`."""
+"""Space of a feed to the kind of gate rows that hold a transaction's entries, see `Gate`."""
 
 
 class TransactionWrites(NamedTuple):

@@ -130,7 +130,7 @@ class Janitor:
             self._gateway.flight(calls[begin : begin + _CALLS_AT_ONCE], retry=True)
 
     def _remove_gate(self, column: bytes, at: int, clock: int) -> None:
-        """Remove the gate entries of an ended process without records; `column` of the row `GATES` names both."""
+        """Remove an ended process's gate entries without records; `column` of row `GATES` names session and feed."""
         session, feed = gate_of_column(column)
         with suppress(TableMissingError):  # the feed is gone
             lanes = delete_columns(self._layout.table(feed), [gate_lanes(session)], [GATE_FAMILY], clock)
@@ -272,7 +272,7 @@ class Janitor:
                     self._resolution.resolve(txid, status, {space: intents})
 
     def _finish_unlisted(self, txid: bytes, status: Status) -> Mapping[bytes, Mapping[bytes, int]]:
-        """Finish the entries of an ended transaction, and an unlisted one's rows; return the rows that are left."""
+        """Finish an ended transaction's entries, and its rows unless its record lists them; return the listed rows."""
         writes = self._status_table.writes_of(txid, status)
         self._gate.finish(txid, status, writes.gates)
         if not status.unlisted:

@@ -67,6 +67,6 @@ class RoundWork:
     pending: list[bytes] = field(default_factory=list)  # with an expired lease, as `unfinalised`
     unfinalised: list[tuple[bytes, Status]] = field(default_factory=list)
     replacing: list[tuple[int, bytes]] = field(default_factory=list)
-    """Commit timestamp and transaction, for those whose replaced versions may be removed."""
+    """Commit timestamp and id of each transaction whose replaced versions may be removed."""
     first: int = 2**64  # the smallest commit timestamp that must wait; all later commits wait for it
     aborted: list[bytes] = field(default_factory=list)  # whose writes can no longer arrive

@@ -154,7 +154,7 @@ class Client(Route):
             self.requests.refuse(frame)
 
     def _resolve(self, connection: OwnerConnection, *, checked: bool) -> None:
-        """Look up the commit on a lost connection; `checked` says that it had a snapshot."""
+        """Look up the commit on a lost connection; `checked` says that the commit had a snapshot."""
         try:
             arrived = self._failover(self).committed(self.id, connection.number, connection.sequence)
         except StructableError as error:

@@ -89,9 +89,9 @@ class OwnerConnections:
         self._tallies = tallies
         self._numbers = itertools.count(1)
         self.idle: deque[OwnerConnection] = deque()
-        """The most recently used last."""
+        """Idle connections, the most recently used last."""
         self.open: dict[ref[OwnerConnection], None] = {}
-        """References remove themselves: a connection that an interruption lost is closed when it is collected."""
+        """Weak references, so that a connection lost by an interruption is closed when it is collected."""
         self._is_dropped = False  # cheaper to test than the event
         self._dropped = threading.Event()
         self._unreleased: dict[int, None] = {}

@@ -29,8 +29,8 @@ class RemoteSnapshot(EngineSnapshot):
       pinned to `base`: reading anything that has changed since then is a conflict.
     - If nothing is read, conflicts count from `base`.
 
-    The owner knows the numbers of its newest commits only; any other `base` is a conflict. `number` is the client's own
-    for the snapshot, `epoch` the schema epoch that it must have.
+    The owner knows the numbers of its newest commits only; any other `base` is a conflict. `number` is the client's
+    number of the snapshot, `epoch` the schema epoch that the snapshot must have.
     """
 
     scan_from = None
@@ -47,7 +47,7 @@ class RemoteSnapshot(EngineSnapshot):
         self._ended = False
 
     def commit_flags(self) -> int:
-        """Return the flags of a commit, which frees the snapshot; `end` follows its answer."""
+        """Return the flags of a commit, which frees the snapshot; call `end` after the answer."""
         self._require_open()
         return self.flags
 

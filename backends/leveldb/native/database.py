@@ -82,7 +82,7 @@ class RawIterator(Protocol):
 
 
 class Readers:
-    """The readers of a database: whether they must leave, and the findings that they leave for the writer."""
+    """The readers of a database: whether they must leave, and their findings, which the writer uses."""
 
     __slots__ = ("parked", "shut", "slow_heads")
 

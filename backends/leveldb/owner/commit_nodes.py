@@ -29,7 +29,7 @@ class CommitNode:
 
     @property
     def size(self) -> int:
-        """Its approximate size in memory, as a number of keys."""
+        """The approximate size of the node in memory, as a number of keys."""
         return 1 + len(self.written)
 
     def touched(self) -> Iterable[bytes]:
@@ -58,7 +58,7 @@ class _WideNode(CommitNode):
         steps = changes.increments
         self.incremented = frozenset(steps)
         self.operands = frozenset([key for key in steps if _are_operands(steps[key])]) if steps else self.incremented
-        """The keys among `incremented` that were merged into."""
+        """The keys among `incremented` whose steps were operands."""
         self.derived = frozenset(changes.derived)
         self.changed_spaces = frozenset(changes.changed_spaces)
 

@@ -50,7 +50,7 @@ class CommitHistory:
     def settle(self) -> None:
         """Add commits that failed or were interrupted and may still have been written.
 
-        Not while reads go to a state before those commits: a transaction that began in it would miss a conflict.
+        Never while reads go to a state before those commits: a transaction that began there would miss a conflict.
         """
         first = self.unsettled
         if first is None:

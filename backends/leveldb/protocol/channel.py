@@ -84,7 +84,7 @@ class Channel:
         """Send a frame.
 
         Raises `PeerLostError` or `TimedOutError` if the other side is gone, or does not read it in time; and
-        `UnsupportedOperationError` if it exceeds the limit of a frame, which no transaction can; nothing was sent.
+        `UnsupportedOperationError`, with nothing sent, if the frame exceeds the limit, which no transaction can.
         """
         if len(body) > _LARGEST - _HEAD_BYTES:
             raise UnsupportedOperationError(

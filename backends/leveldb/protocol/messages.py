@@ -31,7 +31,7 @@ UNANSWERED = frozenset({RELEASE, SCAN_END})
 """Requests without an answer."""
 
 BEGIN, READ_ONLY, SYNC, UNCHECKED, REVERSE, PINNED = 1, 2, 4, 8, 16, 32
-"""Flags."""
+"""Flags of references to snapshots, of commits and of scans."""
 
 REFERENCE = struct.Struct("<IBQQ")
 LIMITS = struct.Struct("<qq")

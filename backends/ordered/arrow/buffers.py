@@ -1,4 +1,4 @@
-"""Arrow arrays and NumPy arrays over the same memory: the typed border between the two."""
+"""Arrow arrays and NumPy arrays over the same memory: the typed boundary between the two."""
 
 from __future__ import annotations
 

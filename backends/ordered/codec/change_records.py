@@ -42,7 +42,7 @@ _RECORD_BYTES = 9
 PACKED_BYTES = 1 << 20
 """The approximate size of an entry with several records."""
 _NUMBERED_BYTES = 32 << 10
-"""The same for a feed of the producer `input`: a reader of some records of an entry reads the whole entry."""
+"""The size for a feed of the producer `input`: a reader of some records of an entry reads the whole entry."""
 
 
 EncodedChange: TypeAlias = tuple[RowKind, bytes, bytes]
@@ -148,7 +148,7 @@ def begins_with_postimage(entry: bytes) -> bool:
 
 
 def unpack_records(space: bytes, entry: bytes, skipped: int = 0) -> list[EncodedChange]:
-    """Return the records of an entry but the first `skipped`, their keys in the space of the table."""
+    """Return the records of an entry after the first `skipped`, with keys in the space of the table."""
     records: list[EncodedChange] = []
     try:
         word: int = _COUNT.unpack_from(entry)[0]

@@ -42,7 +42,7 @@ class KeyCodec:
     encode_tuple: Callable[[object], bytes | None]
     """The raw key of a tuple; None for tuples that `check_key` would reject or change, and perhaps for others."""
     encode_named: Callable[[Mapping[str, Value]], bytes | None]
-    """The same for a dict with all key fields."""
+    """The raw key of a dict with all key fields; None as for `encode_tuple`."""
     encode_checked: Callable[[tuple[Value, ...]], bytes]
     """The raw key of a tuple that `check_key` returned."""
     decode: Callable[[bytes], tuple[Value, ...]]
@@ -68,7 +68,7 @@ class KeyCodec:
         return self._prefixes[len(values)](values)
 
     def equal_rows(self, raw_key: bytes) -> tuple[bytes, bytes]:
-        """Return the interval of the raw keys of all rows in a bag that are equal to a row."""
+        """Return the interval of raw keys under which a bag keeps the rows equal to the row of a raw key."""
         [hidden] = self.decode(raw_key)
         assert isinstance(hidden, bytes)
         prefix = self.encode_prefix((hidden[:DIGEST_BYTES],))[: -shortest_form(FieldType.BYTES)]

@@ -42,7 +42,7 @@ class OperandCodec:
         self._absorbed = self._generate_absorb()
 
     def _counting(self, position: int) -> list[str]:
-        """Return the lines that make a checked value of a COUNT the 1 that it adds, or null."""
+        """Return the lines that replace a checked value of a COUNT by the 1 that it adds, or by null."""
         word, mask = self._layout.null_bit(position)
         limit = 1 << (self._layout.fields[position].type.integer_bits - 1)
         return [

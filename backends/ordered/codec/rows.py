@@ -113,11 +113,11 @@ class RowCodec:
     encode_full: Encoder
     """Returns raw key and raw value of a whole row, None for any other row; see `RowEncoders`."""
     encode_given: Encoder
-    """The same for any row; fields that it does not name are null."""
+    """As `encode_full`, of a row that may name only some fields: the others are null."""
     encode_values: Callable[[tuple[Value, ...]], bytes]
     """Returns the raw value, never empty, of checked values in the order of `schema.value_fields`; None is null."""
     decode_values: Callable[[bytes], tuple[Value, ...]]
-    """Returns the same tuple from a raw value; fields that the row's layout lacks are None. Raises as `projection`."""
+    """Returns these values from a raw value, None for fields that its layout lacks. Raises as `projection`."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._schema = schema

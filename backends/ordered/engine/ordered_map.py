@@ -50,7 +50,7 @@ class Increment(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Its approximate size in a message."""
+        """The approximate size of the step in a message."""
         return len(self.schema) + len(self.field) + _AMOUNT_BYTES
 
 
@@ -65,7 +65,7 @@ class Operand(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Its approximate size in a message."""
+        """The approximate size of the step in a message."""
         return len(self.schema) + len(self.row)
 
 

@@ -69,7 +69,7 @@ def raise_floor(engine: Upkeep, binding: TableBinding, version: int, begin: int,
 
 
 def _raised(engine: Upkeep, binding: TableBinding, space: bytes, version: int, begin: int) -> Floor | None:
-    """Return the new floor; None if none is recorded."""
+    """Record a higher floor; return the recorded one, None if there is none."""
     with _changing(engine, binding) as (snapshot, changes):
         floor = recorded_floor(snapshot, space)
         if version <= (begin if floor is None else floor.version):

@@ -142,7 +142,7 @@ class FeedSource:
 
 
 def entry_with(number: int, entry_of: Callable[[int], bytes | None]) -> int:
-    """Return the number of the entry of a commit that has the change with a number, or else of the last entry.
+    """Return the number of a commit's entry that holds a numbered change, or else of the commit's last entry.
 
     Return 0 for entries of older software, which lack the number of their first change.
 

@@ -82,7 +82,7 @@ class JobCommit(BulkCommit):
 
     @property
     def missing(self) -> int:
-        """The number of keys without the row that they had to have, once the commit is over."""
+        """The number of keys that required a row and had none, once the commit is over."""
         return self._decided.missing
 
     def _conclude(self) -> None:

@@ -1,8 +1,8 @@
 """The staged rows of a job, as the pairs of runs.
 
-In mode `changes` a byte with the kind of a row precedes its value. In mode `patch` the effect of the row precedes it: a
-byte with the number of its arm and, in its third bit, whether it is required, and a bit for each column of its batch
-that it names, the lowest of the first byte for the first column.
+In mode `changes` a byte with the row's kind precedes the value. In mode `patch` the row's effect does: a byte with the
+number of its arm, whose third bit says whether the row is required, then a bit for each column of the batch, 1 if the
+row names the column; the lowest bit of the first byte is for the first column.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ class WriteJobs:
             self._engine.drop_runs(runs)
 
     def _ended(self, order: JobOrder) -> JobEndedError | None:
-        """Return how a job was committed, if it is by now; raise as `open_job` does if it ended otherwise."""
+        """Return the end of a job that is committed with all its rows, else None; raise as `open_job` otherwise."""
         with closing(self._engine.begin(True)) as snapshot:
             try:
                 open_job(snapshot, order)

@@ -20,7 +20,7 @@ _Keyed: TypeAlias = tuple[bytes, list[StagedRow]]
 
 
 class MergedRows(Fold[_Keyed]):
-    """Each key once: its rows are merged, one after the other, into the row that the table has."""
+    """Merges the staged rows of each key, one after the other, into the row that the table has."""
 
     def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
         super().__init__(binding, runs, mode)
@@ -66,7 +66,7 @@ class MergedRows(Fold[_Keyed]):
 
 
 class BagRows(MergedRows):
-    """Equal rows together: a retract removes a row that the job itself has put before, or else one of the table's."""
+    """Handles equal rows together: a retract removes a row that the job has put before, or else one of the table's."""
 
     def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
         super().__init__(binding, runs, mode)
@@ -92,7 +92,7 @@ class BagRows(MergedRows):
 
 
 def folded(records: list[EncodedChange]) -> tuple[list[EncodedChange], int]:
-    """Return the equal rows that are put and not retracted again, and how many rows the table loses at most."""
+    """Return the equal rows that are put and not retracted again, and the most rows that the table may lose."""
     left: list[EncodedChange] = []
     retracts = 0
     for record in records:

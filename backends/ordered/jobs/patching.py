@@ -40,7 +40,7 @@ _Keyed: TypeAlias = tuple[bytes, list[_PatchRow]]
 
 
 class PatchedRows(Fold[_Keyed]):
-    """Each key once, as its arms say; with `skips_missing`, keys that have no row and must have one are counted."""
+    """Applies the arms of each key; with `skips_missing`, counts the keys that require a row and have none."""
 
     def __init__(self, binding: TableBinding, runs: StagedRuns, *, skips_missing: bool) -> None:
         super().__init__(binding, runs, WriteMode.PATCH)

@@ -27,7 +27,7 @@ class Chunk(NamedTuple):
     changes: dict[bytes, bytes | None]
     """Changes of rows and index entries."""
     end: bytes
-    """The end of the changes in the order of the rows: as the argument `after` it yields the next ones."""
+    """The place of the last change in the order of the rows; `chunks` continues after it."""
     appends: list[bytes]
     """Values to append to the change feed of the table, one entry each."""
     number: int | None
@@ -77,7 +77,7 @@ class Fold(ABC, Generic[Keyed]):
     refuses : bool
         Whether a row may be rejected.
     missing : int
-        The number of keys without the row that they had to have, once `chunks` was exhausted.
+        The number of keys that required a row and had none, once `chunks` was exhausted.
     """
 
     reads = True
@@ -170,7 +170,7 @@ class Fold(ABC, Generic[Keyed]):
 
 
 class LastRows(Fold[StagedRow]):
-    """Each key once, as the mode says: of several rows with one key, the last staged."""
+    """Writes one row of each key, as the mode says: the last one staged."""
 
     def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
         super().__init__(binding, runs, mode)
@@ -226,7 +226,7 @@ class LastRows(Fold[StagedRow]):
 
 
 class LogRows(Fold[StagedRow]):
-    """Each row once, in the order of the partitions, then of staging: its place is its key."""
+    """Keeps each row, in the order of the partitions, then of staging: its place is its key."""
 
     reads = refuses = False
 

@@ -1,4 +1,4 @@
-"""Planning of scans: the keys to look up, or the interval of rows or of an index to read; filter and order."""
+"""Planning of scans: the keys to look up, or the intervals of rows or of an index to read, and what remains to do."""
 
 from __future__ import annotations
 

@@ -39,9 +39,9 @@ def divide_scan(
 ) -> tuple[ScanPath, SplitPlan]:
     """Return the path of a divided scan, and a snapshot that `source` divides for it.
 
-    The path is the same as for a scan, except for an index that finds too many rows. The choice counts its entries up
-    to a few thousand; beyond that it samples rows from all over the table. Planning is therefore cheap for any table,
-    and an index never costs many times as much as reading the rows themselves.
+    The path is the same as for a scan, unless its index finds too many rows. The index's entries are counted up to a
+    few thousand; beyond that, rows from all over the table are sampled. Planning is therefore cheap for any table, and
+    an index never costs many times as much as reading the rows themselves.
     """
     feed = None if binding.schema.feed is None else binding.schema.feed.space
     divide = partial(source.plan_splits, feed=feed) if feed else source.plan_splits

@@ -86,7 +86,7 @@ class TableBinding:
         self.whole: RowDecoder = self.rows.row_projection(self.shape)
         """Decodes a row to all columns, in the order of `shape`."""
         self.row_of = self.rows.row_completion(self.shape)
-        """The same from a raw value and a key that `encode_tuple` accepted."""
+        """Makes a whole row of a raw value and a key that `encode_tuple` accepted."""
         options = self.spec.table_options
         producer = options.changelog_producer
         self.feed_channel = feed_channel(self.spec.name)
@@ -208,7 +208,7 @@ class TableBinding:
         return self.merged(self.checked_raw_key(checked), old, checked)
 
     def named(self, raw: bytes, columns: tuple[str, ...] | None) -> dict[str, Value]:
-        """Return the fields outside the key of a row, all or only those among some columns."""
+        """Return a row's fields outside the key with their values: all of them, or those in `columns`."""
         fields = dict(zip(self.value_names, self.rows.decode_values(raw), strict=True))
         return fields if columns is None else {name: fields[name] for name in columns if name in fields}
 

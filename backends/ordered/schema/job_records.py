@@ -41,7 +41,7 @@ class JobRecord:
     loading: tuple[bytes, ...] = ()  # while it overwrites: the spaces that its callers load
     stream: str | None = None  # the stream of a batch
     batch: int = 0
-    missing: int = 0  # once it is decided: the number of keys without the row that they had to have
+    missing: int = 0  # once it is decided: the number of keys that required a row and had none
 
     @property
     def committed(self) -> bool:
@@ -150,9 +150,9 @@ class JobProgress:
 
 
 def job_name(job: WriteJob) -> str:
-    """Return the name under which the catalog knows a job: its id; in a batch, the table is a part of it.
+    """Return the name under which the catalog knows a job: its id, or for a batch a text that includes the table.
 
-    Streams of several tables may have one name; no id of a user reads like a batch's.
+    Streams of several tables may have one name, and no user's id has the form of such a text.
     """
     return job.job_id if job.stream is None else f"batch {job.batch} of stream {job.table}/{job.stream}"
 

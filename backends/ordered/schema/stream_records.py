@@ -85,7 +85,7 @@ def is_committed(snapshot: EngineSnapshot, schema: TableSchema | None, stream: s
 
 
 def stream_keys(snapshot: EngineSnapshot, table: str) -> list[bytes]:
-    """Return the keys of the records of all streams of a table, also of dropped ones with its name."""
+    """Return the record keys of all streams of a table, and of dropped tables with its name."""
     begin = _of_table(table)
     return [key for key, _ in snapshot.scan(begin, successor(begin))]
 

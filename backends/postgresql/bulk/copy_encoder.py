@@ -168,7 +168,7 @@ def marks_of(spec: TableSpecification, mode: WriteMode) -> tuple[Field, ...]:
 
 
 def marked(spec: TableSpecification, batch: pa.RecordBatch, kinds: Sequence[RowKind] | None) -> pa.RecordBatch:
-    """Return a batch with its marks."""
+    """Return a batch with its marks as further columns."""
     if kinds is not None:
         places: pa.Array[pa.Int16Scalar] = pa.array([_PLACES[kind] for kind in kinds], pa.int16())
         batch = batch.append_column(KIND_FIELD.name, places)
@@ -181,7 +181,7 @@ def marked(spec: TableSpecification, batch: pa.RecordBatch, kinds: Sequence[RowK
 
 
 def patch_marked(batch: pa.RecordBatch, marks: PatchMarks) -> pa.RecordBatch:
-    """Return a batch of a patch with its marks."""
+    """Return the batch of a patch with its marks, the effect of each row, as further columns."""
     every = (1 << batch.num_columns) - 1
     width = batch.num_columns // 8 + 1
     values: tuple[tuple[list[object], pa.DataType], ...] = (

@@ -27,10 +27,9 @@ _KINDS = tuple(RowKind)
 
 
 class RankedRows:
-    """The rows of a staging table with `r`, a row's number among the rows of its key, and `n`, how many these are.
+    """The rows of a staging table with `r`, a row's number among the rows of its key, and `n`, their number.
 
-    It leaves out rows of other `kinds`, as the staging table has them. Made in the transaction of the commit, which
-    drops it.
+    Only rows of the given `kinds` are in it. The transaction of the commit makes and drops the table.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class RankedRows:
         self._connection.pipeline((command(f"drop table {self.source}"),))
 
     def merge_one_by_one(self, merger: Merger, above: int) -> None:
-        """Merge the rows of keys that have more than `above` rows, with the rows of the table, which it locks."""
+        """Merge the rows of keys that have more than `above` rows into the rows of the table, which are locked."""
         binding, key = self._binding, self._binding.spec.primary_key
         same = same_key(binding, lambda name: f"s.{self._given[name]}")
         hot = f"select from {self.source} s where n > {above} and r = 1 and {same}"

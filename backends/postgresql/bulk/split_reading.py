@@ -42,7 +42,8 @@ class SplitReader:
     def read(self, split: ScanSplit, holder: ServerConnection | None = None) -> Iterator[RecordBatch]:
         """Yield the rows of a split; a generator, to be exhausted or closed. It refers to the plan's snapshot.
 
-        `holder` is the connection that holds the snapshot, if this process has it: it knows why the snapshot is gone.
+        `holder` is the connection that holds the snapshot, if this process has that connection, which knows why the
+        snapshot is gone.
         """
         split.require_open()
         # The split itself came as a pickle from the planning process: its content deserves the same trust.

@@ -30,7 +30,7 @@ _GONE = frozenset({INVALID_PARAMETER_VALUE, OBJECT_NOT_IN_PREREQUISITE_STATE, UN
 
 
 class PageRange(NamedTuple):
-    """A range of a table's pages, without `end`."""
+    """A range of a table's pages; `end` is excluded."""
 
     begin: int
     end: int

@@ -95,7 +95,7 @@ class RecordNumbers:
         self._next = number
 
     def number(self, version: int) -> int:
-        """Return the number of the next record, which is of a version."""
+        """Return the number of the next record, whose version is given."""
         if version != self._version:
             self._version, self._next = version, 0
         number = self._next

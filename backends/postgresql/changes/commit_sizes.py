@@ -31,7 +31,7 @@ class TicketSize(NamedTuple):
     number: int
     changes: int
     again: int
-    """The number of its last statement."""
+    """The number of the ticket's last statement."""
     bytes: int
     """The bytes of the entries; 0 if not requested."""
 

@@ -197,7 +197,7 @@ class FeedEntries:
         return f"select {', '.join([*self._facts(), *self._wanted, 'is_long', 'again', 'n'])} from ({query}) as p"
 
     def sizes_of_part(self, part: TicketPart, most: int) -> str:
-        """Return the query of again, n and size of the first entries of a part of a commit, in its order."""
+        """Return the query of `again`, `n` and the size of the first entries in a part of a commit, in its order."""
         sizes = " + ".join(f"coalesce(octet_length(e.{one.name}), 0)" for one in self._unbounded()) or "0"
         return (
             f"select again, n, {sizes} from ({self._of_part(part)} order by f.ticket, f.again, f.n limit {most}) as e"

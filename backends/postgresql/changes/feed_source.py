@@ -50,7 +50,7 @@ class LostEntriesError(Exception):
     def __init__(self, floor: int | None) -> None:
         super().__init__(floor)
         self.floor = floor
-        """The token of the present feed; None if it is gone."""
+        """The floor of the feed; None if the feed is gone."""
 
 
 def query_call(text: str) -> Call:

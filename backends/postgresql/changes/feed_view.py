@@ -34,7 +34,7 @@ _MOST_COMMITS = 1_000
 
 
 class PostgreSQLFeedView(FeedView):
-    """A feed as it was found, asked about over one connection."""
+    """A feed as it was found, examined over one connection."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ CURRENT = f"array[{', '.join(f'current_setting({name!r})' for name in _BY_INDEX)
 BY_INDEX = f"select {_settings(_BY_INDEX.values(), local=False)}"
 """The SQL that lets a session use only indexes."""
 _PLAN_BY_INDEX = Call(Statement(f"select {_settings(_BY_INDEX.values(), local=True)}"))
-"""The same in a transaction, after `plan_freely`."""
+"""The SQL that lets a transaction use only indexes again, after `plan_freely`."""
 
 
 def plan_freely(values: Sequence[str]) -> Call:

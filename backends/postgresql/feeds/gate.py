@@ -1,4 +1,4 @@
-"""`VersionGate`: versions that are stable, and snapshots that are exactly one.
+"""`VersionGate`: versions that are stable, and snapshots that equal a version exactly.
 
 A commit that a feed records locks the gate, an empty table, in ROW EXCLUSIVE mode, then draws its version, and keeps
 the lock until its end, so that the holders are the commits whose version may become visible after a higher one.

@@ -15,7 +15,7 @@ from .shared_objects import TICKET, TOUCH, function
 
 
 def counted_before(number: int) -> str:
-    """Return the number of records of a log that the transaction has given before this statement."""
+    """Return the SQL of the number of records that the transaction has given to a log before this statement."""
     return f"coalesce(nullif(current_setting('{_count(number)}', true), '')::integer, 0)"
 
 

@@ -54,7 +54,7 @@ def record_given(binding: TableBinding) -> Statement:
 def record_one(binding: TableBinding) -> Statement:
     """Return the statement that records a given row; its parameters are the kind and all fields, key first.
 
-    Of arrays of one row the server would make a table, and sort it.
+    From arrays of one row the server would make a table, and sort it.
     """
 
     def make() -> Statement:

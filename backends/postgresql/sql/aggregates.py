@@ -1,4 +1,4 @@
-"""Partial aggregates as SQL, of rows `t`."""
+"""The SQL of partial aggregates over the rows of `t`."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class TableBinding:
         self.key_fields = spec.key_fields
         self.qualified = qualified(schema, spec.name)
         self.token = f"{qualified(schema, token_name(table.id, table.version))}()"
-        """The condition that this is the table's version; afterwards the server rejects the statement at planning.
+        """The condition that this is the table's version; once another one is, planning the statement fails.
 
         It calls a function that exists only for this version. The call is inlined when the statement is planned, and
         costs nothing when it runs; dropping the function invalidates the plan.

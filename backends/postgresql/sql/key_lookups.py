@@ -60,7 +60,7 @@ def _look(
 
 
 def lookup_call(binding: TableBinding, key: Pieces, shape: RowShape) -> Call:
-    """Return the call that reads the fields of one row outside its key, which never changes its types."""
+    """Return the call that reads a row's fields outside the key; the caller has the key, whose types never change."""
     names = shape.columns[len(key) :]
     kind = ("lookup", names)
     return Call(_look(binding, kind, binding.spec.primary_key, lambda: columns_of(names) or "1"), key)

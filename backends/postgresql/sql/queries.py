@@ -33,8 +33,8 @@ class Query:
     """The statements of one shape, which `make` makes.
 
     `index` is the index that finds the rows whatever their number: an indexed field, or "" for the key; None if it
-    depends on the values. `by_index` says whether the statement is prepared and planned by its index. After a call that
-    found many rows it is not: the server plans each call separately, until one finds few.
+    depends on the values. `by_index` says whether the statement is prepared and planned by its index. It is false after
+    a call that found many rows: the server then plans each call separately, until one finds few.
     """
 
     __slots__ = ("_binding", "_freely", "_index", "_make", "_prepared", "by_index")

@@ -28,7 +28,7 @@ TOO_LARGE = "structable row of "
 """Prefix of the text that a statement casts to an integer, to fail, if a row would be too large; its size follows."""
 
 TOO_LARGE_VALUE = "structable value of "
-"""The same if an indexed value would be too large; the name of its field and the size follow."""
+"""As `TOO_LARGE`, if an indexed value would be too large; the name of its field and the size follow."""
 
 _SIZE = re.compile(f"{TOO_LARGE}([0-9]+)")
 _VALUE_SIZE = re.compile(f"{TOO_LARGE_VALUE}([A-Za-z0-9_]+) ([0-9]+)")

@@ -157,10 +157,10 @@ class _WriteEffect(Protocol):
         """Return the fields outside the key of a new row."""
 
     def takes_effect(self, given: Name) -> str:
-        """Return the condition that it has an effect."""
+        """Return the condition that the write has an effect."""
 
     def condition(self, new: Name) -> str:
-        """Return the condition that it changes an existing row."""
+        """Return the condition that the write changes an existing row."""
 
     def assignments(self, new: Name) -> Mapping[str, str]:
         """Return the new values of an existing row's fields."""

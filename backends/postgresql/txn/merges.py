@@ -20,7 +20,7 @@ from .row_statements import EncodedRow, Given, chunks, defer_rows, encoded_row, 
 from .server_transaction import ServerTransaction
 
 _MOST_ROUNDS = 8
-"""The maximum number of rows of one key in a call that are merged by a statement each; more are merged here."""
+"""The maximum number of a call's rows of one key merged by a statement each; more are merged in this process."""
 
 
 class SnapshotNeededError(Exception):
@@ -102,7 +102,7 @@ def _negatable(spec: TableSpecification, effect: MergeEffect, row: Given) -> lis
 def _merge_here(
     tx: ServerTransaction, table: BoundTable, merger: Merger, changes: Sequence[tuple[RowKind, Given]]
 ) -> None:
-    """Merge changes, many of one key, with the rows read, and write each row once."""
+    """Merge changes, many of one key, with the rows in this process, and write each row once."""
     if tx.waits:
         raise SnapshotNeededError
     binding = table.binding

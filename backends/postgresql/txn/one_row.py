@@ -197,7 +197,7 @@ PLANS: dict[str, Callable[[TableBinding, Any], RowPlan | None]] = {
     "increment": lambda binding, given: OneRow.raised(binding, *given).increment(),
     "delete": lambda binding, key: OneRow.keyed(binding, key).delete(),
 }
-"""The plan of a verb of one row, by its name, for its argument; None if it needs a transaction.
+"""By the name of a verb of one row: makes the plan for an argument, None if a transaction is needed.
 
 Each function raises the errors of its argument.
 """

@@ -36,7 +36,7 @@ class KeyUpdates(NamedTuple):
     created: Given | None
     """The row that the updates create if there was none; None without a default."""
     created_size: int
-    """An upper bound of its bytes."""
+    """An upper bound of the bytes of `created`."""
     skips: bool
     """Whether the first update is skipped if there was no row."""
 

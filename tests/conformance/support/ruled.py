@@ -56,7 +56,7 @@ from structable.spi.authors import (
 )
 
 TWIN, LOWER = "hidden_twin", "hidden_lower"
-"""Another name of the first field outside the key, and what is derived of the first string there."""
+"""Another name of the first field outside the key, and what is derived from the first string there."""
 HIDDEN = {TWIN, LOWER}
 
 
