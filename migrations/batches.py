@@ -151,8 +151,8 @@ def changed_row(fill: Fill, row: Row, key: Sequence[str]) -> tuple[dict[str, Val
     """Return the key and changes of a row, or None, and whether no value fits it."""
     try:
         changes, failed = fill.change(row)
-    except Exception as error:  # whatever the function of a revision raises
-        raise _refused(fill, row.key, error) from error
+    except (Exception, SystemExit) as error:  # whatever the function of a revision raises
+        raise refused(fill, row.key, error) from error
     if changes is None:
         return None, failed
     return {**dict(zip(key, row.key, strict=True)), **changes}, failed
@@ -168,10 +168,11 @@ def update(fill: Fill, table: StructuredTable, changes: list[dict[str, Value]]) 
                 table.update_many([one])
             except InvalidFieldError as error:
                 key = tuple([one[name] for name in table.specification.primary_key])
-                raise _refused(fill, key, error) from error
+                raise refused(fill, key, error) from error
         raise
 
 
-def _refused(fill: Fill, key: tuple[Value, ...], error: Exception) -> MigrationError:
+def refused(fill: Fill, key: tuple[Value, ...], error: BaseException) -> MigrationError:
+    """Return the error for a row that cannot be changed, with its key."""
     what = str(error) if isinstance(error, StructableError) else f"{type(error).__name__}: {error}"
     return MigrationError(f"table {fill.table!r}, row {key!r}: {what}")

@@ -119,7 +119,7 @@ def _load(number: int, name: str, file: Path) -> Revision:
     try:
         source = file.read_bytes()
         exec(compile(source, str(file), "exec"), namespace)  # noqa: S102 - a script of the program's own
-    except Exception as error:  # whatever the script raises
+    except (Exception, SystemExit) as error:  # whatever the script raises
         raise RevisionError(f"{file} cannot be loaded: {type(error).__name__}: {error}") from error
     up = _recorded(file, namespace, "up")
     if up is None:
@@ -141,7 +141,7 @@ def _recorded(file: Path, namespace: dict[str, object], function: str) -> tuple[
         body(recorder)
     except RevisionError as error:
         raise RevisionError(f"{file}, {function}: {error}") from None
-    except Exception as error:  # whatever the script raises
+    except (Exception, SystemExit) as error:  # whatever the script raises
         raise RevisionError(f"{file}, {function}: {type(error).__name__}: {error}") from error
     return recorder.recorded
 
@@ -157,7 +157,7 @@ def object_named(name: str, folder: Path) -> Any:  # noqa: ANN401 - whatever it 
     try:
         module, attribute = named_module(name, '"module:name"', str(folder.resolve().parent))
         return getattr(module, attribute)
-    except Exception as error:  # including errors of the module's own code
+    except (Exception, SystemExit) as error:  # including errors of the module's own code
         kind = "" if isinstance(error, ImportError | AttributeError | ValueError) else f"{type(error).__name__}: "
         raise ValueError(f"{kind}{error}") from error
 

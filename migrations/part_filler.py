@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -53,6 +54,7 @@ class Filling:
         self.clock = clock
         self.pace = Pace(throttle.rows_per_second)
         self.ended = threading.Event()
+        self.process = os.getpid()
         self._sizes = _Sizes(throttle.rows_per_second)
 
     def part(self, key: TaskKey, epoch: int) -> None:
@@ -96,7 +98,7 @@ class Filling:
 
 
 _fillings: weakref.WeakValueDictionary[str, Filling] = weakref.WeakValueDictionary()
-"""The fills of this process's runners, by a name that no other process knows."""
+"""The fills of this process's runners, by a name that no other process knows but its forks, which connect anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,7 @@ class PartFiller:
         """Fill a part to its end, and return its number."""
         key = TaskKey(self.revision, self.operation, part)
         filling = _fillings.get(self.name)
-        if filling is not None:
+        if filling is not None and filling.process == os.getpid():
             filling.part(key, self.epoch)
             return part
         with connect(self.url, create=False) as storage:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from structable.spi import (
     Derived,
+    InvalidFieldError,
     Renamed,
     Row,
     Storage,
@@ -19,7 +20,7 @@ from structable.spi import (
 )
 from structable.spi.authors import RowRules, compile_filter, shared_shape
 
-from .batches import changed_row, update
+from .batches import changed_row, refused, update
 from .errors import MigrationError
 from .fills import RewriteFill, fill_of
 from .folder import Revision
@@ -205,11 +206,22 @@ def _rewritten(storage: Storage, fill: RewriteFill, earlier: list[Operation]) ->
         if where is not None and stored is None:
             holds = compile_filter(future, where, shape.columns)
             rows = [row for row in rows if holds(row.astuple())]
-        changed = [one for row in rows if (one := changed_row(fill, row, spec.primary_key)[0]) is not None]
-        update(fill, table, [{name: value for name, value in one.items() if name in spec} for one in changed])
+        changed = [one for row in rows if (one := _changed(fill, row, spec.primary_key, rules)) is not None]
+        later = {*future.field_names}.difference(spec.field_names)
+        update(fill, table, [{name: one[name] for name in one if name not in later} for one in changed])
     finally:
         transaction.rollback()
     return f"{len(rows):,} rows, {len(changed):,} of them changed, and rolled back"
+
+
+def _changed(fill: RewriteFill, row: Row, key: Sequence[str], rules: RowRules | None) -> dict[str, Value] | None:
+    changes, _ = changed_row(fill, row, key)
+    if changes is not None and rules is not None:
+        try:
+            rules.completed(changes, before=row)
+        except InvalidFieldError as error:
+            raise refused(fill, row.key, error) from error
+    return changes
 
 
 def _after(spec: TableSpecification, operations: Iterable[Operation]) -> tuple[TableSpecification, dict[str, Value]]:

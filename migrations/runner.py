@@ -155,7 +155,7 @@ class Runner:
                     function(tx)
                 except StructableError:
                     raise  # a conflict is tried again
-                except Exception as error:
+                except (Exception, SystemExit) as error:
                     raise MigrationError(f"{operation.function}: {type(error).__name__}: {error}") from error
                 tasks.insert(task_of(key, at, done=True))
 

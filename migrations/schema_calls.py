@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 from structable.spi import (
     Derived,
@@ -92,16 +92,21 @@ class SchemaCalls:
         """Drop a table, also a retired one."""
         self._patiently(lambda: self._admin.drop(table))
 
-    def add_field(self, table: str, field: Field) -> None:
-        """Add a field."""
+    def add_field(self, table: str, field: Field, rule: Derived | Renamed | None = None) -> None:
+        """Add a field and its rule, which is not ready."""
         spec = self.require(table)
         if field.name not in spec:
-            self.create(spec.evolve(fields=[*spec.fields, field]))
+            wanted = spec.evolve(fields=[*spec.fields, field])
+            if rule is not None:
+                wanted.evolve(rules=[*spec.rules, rule])  # which raises if the rule does not fit
+            self.create(wanted)
         elif (found := spec.field(field.name)) != field and not widens(field, found):
             raise MigrationError(
                 f"table {table!r} has a field {found}, which revision {self.revision} adds as {field}; give it "
                 "another name"
             )
+        if rule is not None:
+            self._add_rule(table, rule)
 
     def widen_field(self, table: str, field: Field) -> None:
         """Widen a field."""
@@ -156,8 +161,7 @@ class SchemaCalls:
             rules = [rule for rule in spec.rules if field not in named_fields([rule])]
             without_field(spec.evolve(indexes=[one for one in spec.indexes if one != field], rules=rules), field)
 
-    def add_rule(self, table: str, rule: Derived | Renamed) -> None:
-        """Add a rule, in the state of not being ready."""
+    def _add_rule(self, table: str, rule: Derived | Renamed) -> None:
         spec = self.require(table)
         present = next((one for one in spec.rules if _target(one) == _target(rule)), None)
         if present is None:
@@ -175,8 +179,7 @@ class SchemaCalls:
             raise MigrationError(
                 f"table {table!r} has no field {old!r}, which revision {self.revision} renames to {new!r}"
             )
-        self.add_field(table, dataclasses.replace(spec.field(old), name=new))
-        self.add_rule(table, Renamed(old, new))
+        self.add_field(table, dataclasses.replace(spec.field(old), name=new), Renamed(old, new))
 
     def end_name(self, table: str, old: str, new: str, own: Collection[str]) -> None:
         """Remove the rule of a new name; fields computed from the old one, but `own`, follow the new one."""
@@ -187,11 +190,21 @@ class SchemaCalls:
         if len(rules) < len(spec.rules):  # else it was done, and the old name may be another field now
             self._set_rules(spec, [rule if _target(rule) in own else _of_source(rule, old, new) for rule in rules])
 
-    def set_ready(self, table: str, fields: Iterable[str]) -> None:
-        """Mark the rules of these fields as ready."""
-        names = set(fields)
+    def set_ready(self, table: str, field: str) -> None:
+        """Mark the rule of a field as ready.
+
+        Raises
+        ------
+        MigrationError
+            If it is gone.
+        """
         spec = self.require(table)
-        self._set_rules(spec, [_ready(rule) if _target(rule) in names else rule for rule in spec.rules])
+        if field not in map(_target, spec.rules):
+            raise MigrationError(
+                f"table {table!r}: {field!r} has lost the rule of revision {self.revision}, or the table was made "
+                f"again; run 'structable migrate down {self.revision - 1}', and 'up' again"
+            )
+        self._set_rules(spec, [_ready(rule) if _target(rule) == field else rule for rule in spec.rules])
 
     def drop_rule(self, table: str, field: str) -> None:
         """Remove the rule of a field, which keeps its values."""

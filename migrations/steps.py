@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Callable, Collection, Mapping
 
-from structable.spi import Derived
+from structable.spi import Derived, SchemaIncompatibleError
 
 from .errors import IrreversibleError
 from .operations import (
@@ -27,6 +28,8 @@ from .operations import (
 )
 from .schema_calls import Report, SchemaCalls
 
+_log = logging.getLogger("structable.migrations")
+
 
 def expand(calls: SchemaCalls, operation: Operation, report: Report, deferred: set[tuple[str, str]]) -> None:
     """Create what new code needs; old code keeps running. Indexes of `deferred` fields are built after the fill."""
@@ -34,9 +37,8 @@ def expand(calls: SchemaCalls, operation: Operation, report: Report, deferred: s
         case CreateTable(specification):
             calls.create(specification)
         case AddField(table, field, derive, source):
-            calls.add_field(table, field)
-            if derive is not None and source is not None:
-                calls.add_rule(table, Derived(field.name, source, derive))
+            rule = None if derive is None or source is None else Derived(field.name, source, derive)
+            calls.add_field(table, field, rule)
         case WidenField(table, field):
             calls.widen_field(table, field)
         case AddIndex(table, name) if (table, name) not in deferred:
@@ -86,7 +88,7 @@ def finish(calls: SchemaCalls, operations: RevisionOperations, report_of: Callab
             case RenameField(table, old, new) if old in calls.require(table).indexes:
                 calls.add_index(table, new, report_of(position))
     for table, field in sorted(filled):
-        calls.set_ready(table, [field])
+        calls.set_ready(table, field)
 
 
 def check_contract(calls: SchemaCalls, operations: RevisionOperations) -> None:
@@ -149,7 +151,9 @@ def check_reversible(number: int, operations: RevisionOperations) -> None:
 
 
 def revert(calls: SchemaCalls, made: Collection[What], taken: Mapping[What, int]) -> None:
-    """Remove the things that an operation created. A widened number stays: old code accepts it.
+    """Remove the things that an operation created.
+
+    A widened number stays, and so does a field that its table needs: old code accepts both.
 
     Parameters
     ----------
@@ -169,4 +173,9 @@ def revert(calls: SchemaCalls, made: Collection[What], taken: Mapping[What, int]
             case "index", [name]:
                 calls.drop_index(table, name, revision=revision)
             case "field", [name]:
-                calls.drop_field(table, name, revision=revision)
+                try:
+                    calls.require_droppable(table, name)
+                except SchemaIncompatibleError as error:
+                    _log.warning("%s; it stays", error)
+                else:
+                    calls.drop_field(table, name, revision=revision)

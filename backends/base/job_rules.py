@@ -52,7 +52,7 @@ def overwritten_feed(table: str) -> UnsupportedOperationError:
 def require_same_rules(table: str, then: str, now: str) -> None:
     """Raise SchemaIncompatibleError unless the rules at staging, by their digest `then`, equal the rules `now`."""
     if then != now:
-        reason = "they were staged under other rules; stage them again"
+        reason = "rows were staged under other rules; stage them again"
         raise SchemaIncompatibleError(table, [reason], "does not take the rows of the write job")
 
 

@@ -194,6 +194,7 @@ def contract(
     """Take away what only older code needs; refused while announced programs of older revisions live."""
     with _answered(), _connected(url, create=False) as storage:
         migrator = Migrator(storage, folder)
+        migrator.folder.revisions()  # the status below needs them
         kept = migrator.contract(revision, force)
         if kept is not None:
             typer.echo(f"{kept}; contract again then", err=True)
@@ -210,6 +211,7 @@ def down(
     """Undo the revisions after one that were not contracted: everything they added is deleted, with its values."""
     with _answered(), _connected(url, create=False) as storage:
         migrator = Migrator(storage, folder)
+        migrator.folder.revisions()  # the status below needs them
         migrator.down(to)
         _print_status(migrator, form)
 

@@ -145,11 +145,28 @@ def test_misuse(structable: Command, url: str, tmp_path: Path, scripts: Scripts)
     assert structable("migrate", "up", url, "--to", "7", "--folder", scripts.path).code == 1
     assert structable("migrate", "status", url, "--folder", scripts.path).out == "no revisions\n"
     assert structable("migrate", "new", "Add Region", "--folder", scripts.path).code == 2
+    (scripts.path / "0001_exit.py").write_text("import sys\nsys.exit(0)\n")
+    exiting = structable("migrate", "up", url, "--folder", scripts.path)
+    assert (exiting.code, exiting.err.endswith("0001_exit.py cannot be loaded: SystemExit: 0\n")) == (2, True)
+    (scripts.path / "0001_exit.py").unlink()
     target = f"{scripts.function('SPECIFICATIONS = [')}:SPECIFICATIONS"
     broken = structable("migrate", "check", url, "--target", target, "--folder", scripts.path)
     assert (broken.code, broken.out) == (2, "")
     assert "cannot be imported: SyntaxError" in broken.err
     assert structable("migrate", "init", "--folder", next(iter(tmp_path.glob("program/*.py")))).code == 1
+
+
+@pytest.mark.parametrize("command", ["contract", "down"])
+def test_nothing_is_removed_if_the_folder_is_wrong(
+    structable: Command, url: str, tmp_path: Path, scripts: Scripts, command: str
+) -> None:
+    """For a command that says so has done nothing."""
+    scripts.add("drop", up='op.drop_field("runs", "attempts")')
+    assert structable("migrate", "up", url, "--folder", scripts.path).code == 0
+    number = "1" if command == "contract" else "0"
+    wrong = structable("migrate", command, url, number, "--folder", tmp_path / "none")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "ready" in structable("migrate", "status", url, "--folder", scripts.path).out
 
 
 def test_a_retired_table_is_said_to_be_kept(structable: Command, url: str, scripts: Scripts) -> None:

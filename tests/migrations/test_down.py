@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from structable.migrations import Migrator, runner
-from structable.spi import Derived, Field, Lower, SchemaIncompatibleError, Storage
+from structable.migrations import Migrator, State, runner
+from structable.spi import Derived, Field, Lower, SchemaIncompatibleError, Storage, TableSpecification
 from tests.migrations.support.folders import RUNS, Scripts, put_runs
 
 two_stores = pytest.mark.parametrize("store", ["memory", "postgresql"], indirect=True)
@@ -73,3 +73,32 @@ def test_what_an_earlier_contract_took_away_stays_away(store: Storage, scripts: 
     migrator.down(1)
     with pytest.raises(SchemaIncompatibleError, match=r"revision 1 took .*'attempts'.*; revision 1 took .*'state'"):
         store.admin.create_or_update(RUNS)
+
+
+SUM = 'options={"merge-engine": "aggregation", "fields.n.aggregate-function": "sum"}'
+
+
+@pytest.mark.parametrize(
+    ("key", "options", "operation"),
+    [
+        ([], {"write-mode": "change-log"}, 'op.add_field("t", op.long("n"))'),
+        (
+            ["k"],
+            {"merge-engine": "aggregation"},
+            f'op.create_table(op.table("t", [op.long("k"), op.long("n")], ["k"], {SUM}))',
+        ),
+    ],
+    ids=["change-log", "named by an option"],
+)
+def test_a_field_that_its_table_cannot_lose_stays(
+    store: Storage, scripts: Scripts, key: list[str], options: dict[str, str], operation: str
+) -> None:
+    """As a wider number does; programs of before accept both."""
+    store.admin.create(TableSpecification("t", [Field.long("k")], key, options=options))
+    scripts.add("n", up=operation)
+    migrator = Migrator(store, scripts.path)
+    for _ in range(2):
+        migrator.up()
+        migrator.down(0)
+        assert "n" in store.admin.get_specification("t")
+        assert migrator.status()[0].state is State.PENDING

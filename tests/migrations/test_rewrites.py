@@ -12,7 +12,15 @@ from tests.migrations.support.folders import Scripts, put_runs
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [("'x'", "an int is needed"), ("1 / 0", "ZeroDivisionError: division by zero"), ("2**40", "'attempts'")],
+    [
+        ('{"attempts": "x"}', "an int is needed"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("exit(3)", "SystemExit: 3"),
+        ('{"attempts": 2**40}', "'attempts'"),
+        ('{"unknown": 1}', "field 'unknown': is not a field"),
+        ('{"n": 1}', "1 is not what it is derived of 'payload', 7"),
+        ('{"state": "A", "title": "B"}', "'B' is not 'A', and it is 'state' under its new name"),
+    ],
 )
 def test_what_a_function_gets_wrong_is_shown_with_its_row(
     store: Storage, scripts: Scripts, value: str, reason: str
@@ -21,9 +29,16 @@ def test_what_a_function_gets_wrong_is_shown_with_its_row(
     put_runs(store, 30)
     module = scripts.function(f"""
     def wrong(row):
-        return {{"attempts": {value} if row.run == 7 else 3}}
+        return {value} if row.run == 7 else {{"attempts": 3}}
     """)
-    scripts.add("wrong", up=f'op.rewrite("runs", "{module}:wrong")')
+    scripts.add(
+        "wrong",
+        up=f"""
+        op.add_field("runs", op.long("n"), derive=op.json_field(("n",), "long"), source="payload")
+        op.rename_field("runs", "state", "title")
+        op.rewrite("runs", "{module}:wrong")
+        """,
+    )
     migrator = Migrator(store, scripts.path)
     for call in (migrator.rehearse, migrator.up):
         with pytest.raises(MigrationError, match=rf"row \('app1', 7\): .*{reason}"):

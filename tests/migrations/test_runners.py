@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import multiprocessing
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,6 +39,7 @@ from structable.spi import (
     Derived,
     Field,
     InvalidFieldError,
+    Renamed,
     Row,
     SchemaIncompatibleError,
     Storage,
@@ -193,8 +195,8 @@ def test_a_runner_that_is_stopped_begins_nothing_more(
     scripts.add("last", up='op.add_field("runs", op.int("three"))')
     add_field = SchemaCalls.add_field
 
-    def stopping(self: SchemaCalls, table: str, field: Field) -> None:
-        add_field(self, table, field)
+    def stopping(self: SchemaCalls, table: str, field: Field, rule: Derived | Renamed | None = None) -> None:
+        add_field(self, table, field, rule)
         if field.name == "one":
             self._scope.ended.set()
 
@@ -251,6 +253,20 @@ def test_parts_are_filled_by_a_mapper(store: Storage, scripts: Scripts) -> None:
         Migrator(store, scripts.path, parallel=lambda function, numbers: []).up()
     Migrator(store, scripts.path).resume()
     assert store.table("runs").count(where=col("low") == "done") == 25
+
+
+@pytest.mark.parametrize("store", ["leveldb"], indirect=True)
+def test_parts_are_filled_by_forks_of_the_runner(store: Storage, scripts: Scripts) -> None:
+    """Each connects anew."""
+    put_runs(store, 5_000)
+    scripts.add("n", up=FILL)
+
+    def mapper(function: Callable[[int], int], numbers: Iterable[int]) -> Iterable[int]:
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            return pool.map(function, numbers)
+
+    Migrator(store, scripts.path, parallel=mapper).up()
+    assert store.table("runs").count(where=col("n") == 4_998) == 1
 
 
 def test_a_rate_is_kept(store: Storage, migrator: Migrator) -> None:
