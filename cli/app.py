@@ -158,7 +158,7 @@ def _report(error: BaseException, args: Sequence[str], ended: Sequence[Ended]) -
 
 
 def _usage_error(error: typer.TyperException) -> tuple[str, int]:
-    message = error.format_message().rstrip(".")
+    message = error.format_message().rstrip(".") or "missing command"
     if message.startswith("No such option: -") and message[17:18].isdigit():
         message += " (put -- before values that begin with a dash)"
     context = getattr(error, "ctx", None)

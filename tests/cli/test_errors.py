@@ -207,6 +207,12 @@ def test_usage_errors(fails: Fails, args: list[str], message: str) -> None:
     assert message in fails(2, *args)
 
 
+def test_a_group_without_a_command_shows_its_help(structable: Command) -> None:
+    shown = structable("join")
+    assert (shown.code, shown.err) == (2, "structable: missing command; 'structable join --help' shows the usage\n")
+    assert "verify" in shown.out
+
+
 def test_the_environment_names_the_store(structable: Command, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STRUCTABLE_URL", url)
     with connect(url) as storage:
