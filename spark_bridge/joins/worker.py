@@ -231,13 +231,13 @@ class JoinWorker:
     def rebuild(self) -> JoinProgress:
         """Join everything, compare it with the result and write the differences; adopt this join's definition.
 
-        An absent selection is resolved again, and the result gets the new fields. The call waits while the intent of
-        another worker stands.
+        An absent selection is resolved again. The result gets new fields, and loses fields that the recorded join made
+        and this one does not. The call waits while the intent of another worker stands.
 
         Raises
         ------
         SchemaIncompatibleError
-            If the result has fields that this join does not make, or other types.
+            If the result has fields that no join made, fields of other types, or an index on a field that must go.
         Exception
             Otherwise as `step` does.
         """
