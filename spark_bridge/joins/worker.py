@@ -81,6 +81,8 @@ class JoinWorker:
         If the result exists and has other fields, another key or another producer.
     TableNotFoundError
         If the left or the right table does not exist.
+    TypeError
+        If the join is no ForeignKeyJoin.
     ValueError
         If poll, small or large is out of its range.
     """
@@ -94,6 +96,8 @@ class JoinWorker:
         large: int = 1_000_000,
         meter: Meter | None = None,
     ) -> None:
+        if not isinstance(join, ForeignKeyJoin):
+            raise TypeError(f"join is {join!r}; it must be a ForeignKeyJoin")
         _check_number("poll", poll, above_zero=True)
         for argument, value in (("small", small), ("large", large)):
             _check_number(argument, value, above_zero=False)
