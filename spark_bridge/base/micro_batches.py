@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyspark
@@ -54,6 +54,15 @@ class MicroBatch:
     def stream(self, name: str) -> str:
         """Return the stream that a write belongs to, by the name of the write within its query."""
         return f"{self.query}/{name}"
+
+
+def check_trigger(trigger: object) -> None:
+    """Check the trigger of a streaming query, or None."""
+    if trigger is not None and not isinstance(trigger, Mapping):
+        raise ValueError(
+            f"trigger is {trigger!r}; it must be a dict of the arguments of DataStreamWriter.trigger, as in "
+            "{'availableNow': True}"
+        )
 
 
 def _found(properties: Callable[[str], str | None], runner: str) -> MicroBatch:

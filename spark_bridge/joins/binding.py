@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from structable.spi import (
@@ -160,7 +160,9 @@ def bind(
     )
 
 
-def check_result(existing: TableSpecification, wanted: TableSpecification, *, ours: bool) -> None:
+def check_result(
+    existing: TableSpecification, wanted: TableSpecification, *, ours: bool, removed: Collection[str] = ()
+) -> None:
     """Check that an existing table can be the result: that it has the join's key, fields and producer.
 
     Parameters
@@ -169,6 +171,8 @@ def check_result(existing: TableSpecification, wanted: TableSpecification, *, ou
         The table, and the one that the join would make; indexes, retention and `user.*` do not count.
     ours : bool
         Whether the join made it: then it may have narrower numbers than the join would make now, or lack fields.
+    removed : collection of str
+        Fields that will be dropped; they must have no index.
 
     Raises
     ------
@@ -183,9 +187,10 @@ def check_result(existing: TableSpecification, wanted: TableSpecification, *, ou
     producer = existing.table_options.changelog_producer
     if producer is not ChangelogProducer.LOOKUP:
         differences.append(f"its changelog-producer is {producer}, and must be lookup")
-    differences.extend(
-        f"field {field.name!r} is none of the join's" for field in existing.fields if field.name not in wanted
-    )
+    for name in existing.field_names:
+        if name not in wanted and (name not in removed or name in existing.indexes):
+            indexed = ", and has an index: drop that first" if name in removed else ""
+            differences.append(f"field {name!r} is none of the join's{indexed}")
     for field in wanted.fields:
         here = existing.field(field.name) if field.name in existing else None
         if here is None and not ours:
@@ -196,9 +201,8 @@ def check_result(existing: TableSpecification, wanted: TableSpecification, *, ou
                 differences.append(problem)
     if differences:
         refused = SchemaIncompatibleError(existing.name, differences)
-        refused.add_note(
-            "It is not a table of this join. Name another result, or drop the table: the join makes it again."
-        )
+        cure = "Drop the table" if ours else "It is not a table of this join. Name another result, or drop the table"
+        refused.add_note(f"{cure}: the join makes it again.")
         raise refused
 
 

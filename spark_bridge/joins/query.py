@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from structable.spark_bridge.base.micro_batches import require_streaming
+from structable.spark_bridge.base.micro_batches import check_trigger, require_streaming
 from structable.spark_bridge.coordinator.applications import coordinator_of
 from structable.spi import UnsupportedOperationError, mask_url
 
@@ -69,11 +69,7 @@ def start_join(
         As `open_join` does; nothing was created.
     """
     require_streaming()
-    if trigger is not None and not isinstance(trigger, Mapping):
-        raise ValueError(
-            f"trigger is {trigger!r}; it must be a dict of the arguments of DataStreamWriter.trigger, as in "
-            "{'availableNow': True}"
-        )
+    check_trigger(trigger)
     if checkpoint is not None and (not isinstance(checkpoint, str) or not checkpoint):
         raise ValueError(f"checkpoint is {checkpoint!r}; it must be the folder of the query's checkpoint")
     worker = open_join(spark, join, small=small, large=large)

@@ -48,7 +48,8 @@ class Definition:
                 document[table]["table"], document[table]["url"], document[table]["options"]
         except (ValueError, TypeError, KeyError) as error:
             raise DataCorruptionError(
-                f"{text!r:.200} is not the definition of a join: {error!r}; rebuild the join by its program"
+                f"{text!r:.200} is not the definition of a join: {error!r}; delete its row of {PROGRESS.name}, and "
+                "the join is rebuilt"
             ) from error
         return cls(text, document)
 
@@ -67,6 +68,12 @@ class Definition:
         """The recorded selection; None with a joiner."""
         selection: Mapping[str, str] | None = self.document["select"]
         return selection
+
+    @property
+    def fields(self) -> frozenset[str]:
+        """The names of the result's fields outside of its key."""
+        made = self.document["result_fields"]
+        return frozenset(self.selection or () if made is None else (one["name"] for one in made))
 
     @property
     def unfilled(self) -> Mapping[str, Any]:

@@ -183,8 +183,9 @@ class Stepper:
             if known.unfilled != self.kernel.bound.unfilled:
                 self._log_lost("a rule of fields changed what reads return, and no feed records that")
                 return _Outcome(record, next="rebuild")
-            if not self._tables.result_fits(view):
-                return _Outcome(record, next="widen")
+            fits = self._tables.result_fits(view)
+            if not fits:
+                return _Outcome(record, next="rebuild" if fits is None else "widen")
             try:
                 return self._small_step(view, record, record.positions)
             except ChangesLostError as lost:
@@ -251,19 +252,20 @@ class Stepper:
     def _rebuild(self, record: ProgressRecord | None, *, adopts: bool) -> JoinProgress | None:
         """Join everything, and adopt this definition if `adopts`; None as `_large` does."""
         self._bind(resolve=adopts)
+        known = None if record is None else Definition.parse(record.definition)
         with self._result_may_go():
-            if record is not None:
-                known = Definition.parse(record.definition)
+            if record is not None and known is not None:
                 self._tables.require_one_result(known)
-                if known.feed != self._tables.result_feed():
-                    # Before the result is made again: a new table must never have the positions of the dropped one.
+                gone = known.feed != self._tables.result_feed()
+                if not gone and not adopts:
+                    self._require_same(known)
+                if gone or self._tables.reshapes(known):
+                    # Before new fields, or a new table, which must never have the positions of the dropped one.
                     emptied = replace(record, positions=None)
                     if record.positions is not None and not self._intents.replace(record, emptied):
                         return None
                     record = emptied
-                elif not adopts:
-                    self._require_same(known)
-            wanted = definition_of(self.kernel.bound, self._tables.create())
+            wanted = definition_of(self.kernel.bound, self._tables.create(known if adopts else None))
             job = self._begin()
             try:
                 staged = self._large_steps.stage_all(self._stores, self.kernel, job)

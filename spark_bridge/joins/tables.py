@@ -64,14 +64,19 @@ class JoinTables:
         if recorded is not None and not _fits(recorded, left, right):
             recorded = None
         bound = bind(join, left, right, recorded, self._faults(feed))
-        ours = known is not None and known.feed == feed
-        if existing is not None and not (ours and known is not None and known.differences(definition_of(bound, feed))):
-            check_result(existing, bound.result, ours=ours)
+        ours = known if known is not None and known.feed == feed else None
+        if existing is not None and (resolve or ours is None or not ours.differences(definition_of(bound, feed))):
+            _checked_removals(existing, bound.result, ours, removes=resolve)
         self._bound = bound
         return bound
 
-    def create(self) -> str:
+    def create(self, known: Definition | None = None) -> str:
         """Make the result and the table of records where they are absent, widen the result; return its feed.
+
+        Parameters
+        ----------
+        known : Definition, optional
+            The recorded definition, to drop the fields of a result of its that this join does not make.
 
         Raises
         ------
@@ -86,14 +91,23 @@ class JoinTables:
             try:
                 storage.admin.create(wanted)
             except TableAlreadyExistsError:
-                return self.create()  # another worker was quicker
+                return self.create(known)  # another worker was quicker
             return storage.changes(wanted.name).latest().feed
-        record = self.record()
-        ours = record is not None and Definition.parse(record.definition).feed == feed
-        check_result(existing, wanted, ours=ours)
-        if ours:
+        removes = known is not None
+        if known is None and (record := self.record()) is not None:
+            known = Definition.parse(record.definition)
+        ours = known if known is not None and known.feed == feed else None
+        for name in _checked_removals(existing, wanted, ours, removes=removes):
+            storage.admin.drop_field(wanted.name, name)
+        if ours is not None:
             storage.admin.create_or_update(wanted)
         return feed
+
+    def reshapes(self, known: Definition) -> bool:
+        """Return whether `create` would drop fields of the recorded join, or add some that were dropped by hand."""
+        assert self._bound is not None
+        existing, wanted = self._result()[0], self._bound.result
+        return existing is None or any((name in existing) != (name in wanted) for name in known.fields)
 
     def result_feed(self) -> str:
         """Return the feed of the result, or "" if there is no such table."""
@@ -127,12 +141,14 @@ class JoinTables:
         assert bound is not None
         return view.left.specification == bound.left and view.right.specification == bound.right
 
-    def result_fits(self, view: View) -> bool:
-        """Return whether the result has the fields that the join makes."""
+    def result_fits(self, view: View) -> bool | None:
+        """Return whether the result has the fields that the join makes, of their types; None if it lacks one."""
         assert self._bound is not None
         assert view.result is not None
         spec = view.result.specification
-        return all(one.name in spec and spec.field(one.name) == one for one in self._bound.result.fields)
+        if not all(one.name in spec for one in self._bound.result.fields):
+            return None
+        return all(spec.field(one.name) == one for one in self._bound.result.fields)
 
     def adopts(self, known: Definition, bound: BoundJoin) -> bool:
         """Return whether the join has no selection of its own, and its resolved one differs from the recorded one."""
@@ -159,6 +175,16 @@ class JoinTables:
             return rivals(stores.result.table(PROGRESS.name), join.name, join.result.name, feed)
         except TableNotFoundError:
             return []
+
+
+def _checked_removals(
+    existing: TableSpecification, wanted: TableSpecification, ours: Definition | None, *, removes: bool
+) -> list[str]:
+    """Check that a table can be the result, and return the fields of the recorded join that must be dropped."""
+    recorded = ours.fields if removes and ours is not None else ()
+    removed = [name for name in existing.field_names if name in recorded and name not in wanted]
+    check_result(existing, wanted, ours=ours is not None, removed=removed)
+    return removed
 
 
 def _feed(storage: Storage, table: str) -> str:

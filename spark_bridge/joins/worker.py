@@ -81,6 +81,8 @@ class JoinWorker:
         If the result exists and has other fields, another key or another producer.
     TableNotFoundError
         If the left or the right table does not exist.
+    TypeError
+        If the join is no ForeignKeyJoin.
     ValueError
         If poll, small or large is out of its range.
     """
@@ -94,6 +96,8 @@ class JoinWorker:
         large: int = 1_000_000,
         meter: Meter | None = None,
     ) -> None:
+        if not isinstance(join, ForeignKeyJoin):
+            raise TypeError(f"join is {join!r}; it must be a ForeignKeyJoin")
         _check_number("poll", poll, above_zero=True)
         for argument, value in (("small", small), ("large", large)):
             _check_number(argument, value, above_zero=False)
@@ -231,13 +235,13 @@ class JoinWorker:
     def rebuild(self) -> JoinProgress:
         """Join everything, compare it with the result and write the differences; adopt this join's definition.
 
-        An absent selection is resolved again, and the result gets the new fields. The call waits while the intent of
-        another worker stands.
+        An absent selection is resolved again. The result gets new fields, and loses fields that the recorded join made
+        and this one does not. The call waits while the intent of another worker stands.
 
         Raises
         ------
         SchemaIncompatibleError
-            If the result has fields that this join does not make, or other types.
+            If the result has fields that no join made, fields of other types, or an index on a field that must go.
         Exception
             Otherwise as `step` does.
         """

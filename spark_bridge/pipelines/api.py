@@ -320,6 +320,8 @@ class Pipeline:
             With every problem of the plan or of the tables in the stores; nothing was started.
         PlanChangedError
             If this plan cannot continue from the plan of the checkpoint.
+        ValueError
+            If `checkpoint` or `trigger` is not what it must be.
         """
         run: PipelineRun = _running().start(self.plan(), spark, checkpoint, trigger)
         return run

@@ -100,8 +100,10 @@ def check(reach: Reach, default: int | None, cap: int | None, registered: Iterab
         problems.append(_of_group(shown[linked_group], text))
     for order_fault in order_faults:
         cause = f"{names[order_fault.shuffle]} loses the order of its rows"
-        missing = ", ".join(names[source] for source in order_fault.sources)
-        reason = f"{missing} has no order=" if missing else "its inputs have different order="
+        missing = sorted(names[source] for source in order_fault.sources)
+        reason = "its inputs have different order="
+        if missing:
+            reason = f"{', '.join(missing)} {'has' if len(missing) == 1 else 'have'} no order="
         text = (
             f"write {names[order_fault.write]}: {cause}, and {reason}: declare the same order= of all its sources, "
             "or give the write order_by= or unordered=True"
@@ -198,7 +200,8 @@ def _graph_faults(reach: Reach, computable: set[str]) -> Iterator[tuple[int, str
 def _result_faults(reach: Reach) -> Iterator[tuple[int, str]]:
     nodes, names = reach.graph.nodes, reach.graph.names
     joins: dict[tuple[str, str], int] = {}
-    for number, node in nodes.items():
+    for number in sorted(nodes, key=names.__getitem__):
+        node = nodes[number]
         if not isinstance(node, ForeignKeyTable):
             continue
         first = joins.setdefault((node.ref.url, node.ref.name), number)

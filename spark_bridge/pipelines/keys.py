@@ -120,12 +120,11 @@ def _joined_key(join: StreamJoin, left: Sequence[Keying], right: Sequence[Keying
 
 def _compare(reach: Reach, join: int, on: Pairs, keyings: Sequence[Sequence[Keying]]) -> tuple[Pairs, KeyFault | None]:
     nodes, names = reach.graph.nodes, reach.graph.names
-    sides = [
-        side
-        for right, side_keyings in enumerate(keyings)
-        for keying in side_keyings
-        if (side := _side(keying, [pair[right] for pair in on])) is not None
+    by_side = [
+        [side for keying in found if (side := _side(keying, [pair[right] for pair in on])) is not None]
+        for right, found in enumerate(keyings)
     ]
+    sides = [side for found in by_side for side in found]
     compared = [side for side in sides if side.compared]
     followed = compared[0].pairs if compared else tuple(frozenset((place,)) for place in range(len(on)))
     wrong = [side for side in sides if not side.equals(followed)]
@@ -136,9 +135,11 @@ def _compare(reach: Reach, join: int, on: Pairs, keyings: Sequence[Sequence[Keyi
     if not wrong:
         return wanted, None
     shown = ", ".join(
-        f"{name} by ({', '.join(side.columns)})"
-        for side in sides
-        for name in sorted(names[origin] for origin in bit_places(side.origins))
+        f"{name} by ({columns})"
+        for found in by_side
+        for name, columns in sorted(
+            (names[origin], ", ".join(side.columns)) for side in found for origin in bit_places(side.origins)
+        )
     )
     text = (
         f"it compares ({paired(on)}), and its streams are not partitioned alike by these columns: {shown}; partition "
@@ -151,7 +152,7 @@ def _preference(nodes: Mapping[int, Node], side: _JoinKey) -> tuple[bool, int, t
     """Return the sort key of keys: inputs are followed last, since an `.auto` behind an input can follow any stream."""
     inputs = [node for origin in bit_places(side.origins) if isinstance(node := nodes[origin], LoadedStream)]
     if len(inputs) < side.origins.bit_count():
-        return False, 0, ()
+        return False, 0, side.columns
     return True, -max(node.partitions or 0 for node in inputs), side.columns
 
 

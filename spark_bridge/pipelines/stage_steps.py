@@ -52,7 +52,7 @@ def build_stage(
     inputs = {number: node.inputs for number, node in streams.items()}
     order, read_first = order_steps(inputs, _table_uses(reach, streams))
     for one in read_first:
-        writers = ", ".join(graph.names[writer] for writer in one.writers)
+        writers = ", ".join(sorted(graph.names[writer] for writer in one.writers))
         notes.append(
             f"join {graph.names[one.join]} reads {graph.names[one.table]} as of the micro-batch before: "
             f"{writers} {'depends' if len(one.writers) == 1 else 'depend'} on the join"

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import ArrayType, BooleanType, DataType, MapType, StructType, VariantType
 
-from structable.spark_bridge.base.micro_batches import MicroBatch, require_streaming
+from structable.spark_bridge.base.micro_batches import MicroBatch, check_trigger, require_streaming
 from structable.spark_bridge.base.table_ref import TableRef, require_ref
 from structable.spark_bridge.base.types import refuse, write_problems
 from structable.spark_bridge.coordinator.applications import coordinator_of
@@ -85,11 +85,7 @@ class Request:
                     + ("a name for its writes" if argument == "name" else "the folder of the query's checkpoint")
                 )
         checked_name(self.name)
-        if self.trigger is not None and not isinstance(self.trigger, Mapping):
-            raise ValueError(
-                f"trigger is {self.trigger!r}; it must be a dict of the arguments of DataStreamWriter.trigger, as in "
-                "{'availableNow': True}"
-            )
+        check_trigger(self.trigger)
 
     def start(self, plan: Planner) -> WriteSummary | StreamingQuery:
         """Write a batch DataFrame, or start the query that writes each micro-batch of a streaming one."""

@@ -78,6 +78,11 @@ def test_tables_are_references() -> None:
         join_of(URL, right="products")
 
 
+def test_a_worker_takes_a_join() -> None:
+    with pytest.raises(TypeError, match="join is 'named'; it must be a ForeignKeyJoin"):
+        JoinWorker("named")  # type: ignore[arg-type]
+
+
 def test_definitions_are_values() -> None:
     join = join_of(URL)
     assert pickle.loads(pickle.dumps(join)) == join == join_of(URL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import pytest
@@ -189,6 +190,23 @@ def test_faults_of_the_graph_are_problems() -> None:
         (("T",), "table T is neither fed nor joined"),
     ]
     assert found.stages == ()
+
+
+@pytest.mark.parametrize("names", list(itertools.permutations("IKM")))
+def test_problems_do_not_depend_on_the_order_of_declaration(names: tuple[str, ...]) -> None:
+    """The streams of a side come in the order of their names, and the first key that fits is followed."""
+    p = Pipeline("app")
+    sources = {name: p.source(f"S{name}", load, key="id", partitions=4) for name in names}
+    keys = {"I": "k", "K": "id", "M": ["id", "other"]}
+    feeders = {name: sources[name].partition_by(keys[name], name=name) for name in names}
+    t = p.table("T", TableRef(STORE, "t"), side_inputs=list(feeders.values()))
+    sources["K"].merge(*(feeders[name] for name in names), name="all").join_table(t, ["id", "k"], name="L").send_to(
+        p.table("U", TableRef(STORE, "u")), name="W"
+    )
+    *_, written, keyed = problems(p)
+    right = "I by (k), K by (id), M by (id, other)"
+    assert f"columns: {right}, SK by (id), {right}; partition all by (id), with" in keyed
+    assert "all loses the order of its rows, and SI, SK, SM have no order=: declare" in written
 
 
 def test_errors_are_picklable() -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from structable.spark_bridge.base.micro_batches import require_streaming
+from structable.spark_bridge.base.micro_batches import check_trigger, require_streaming
 from structable.spark_bridge.base.table_ref import TableRef
 from structable.spark_bridge.pipelines.plan import Plan
 from structable.spark_bridge.pipelines.planned import MicroBatchIdentity
@@ -34,6 +34,7 @@ def start(
     planned: Plan, spark: SparkSession, checkpoint: str, trigger: Mapping[str, object] | None = None
 ) -> PipelineRun:
     """Start all stages; side inputs are read to their present end first."""
+    check_trigger(trigger)
     stages = _prepared(planned, spark, checkpoint)
     queries: dict[str, StreamingQuery] = {}
     try:

@@ -20,6 +20,7 @@ from structable.spark_bridge.joins import worker as worker_module
 from structable.spark_bridge.joins.failpoints import failpoints
 from structable.spark_bridge.joins.progress import PROGRESS
 from structable.spi import (
+    DataCorruptionError,
     Derived,
     Field,
     InvalidFieldError,
@@ -361,10 +362,27 @@ class JoinCases:
             mended = worker.rebuild()
             assert (mended.affected, mended.inserted, mended.updated, mended.deleted) == (3, 1, 1, 1)
             assert worker.verify() == 0
+            tables.admin.drop_field("named_orders", "name")
+            assert (worker.step().rebuilt, worker.verify()) == (True, 0)
             tables.admin.drop("named_orders")
             assert worker.verify() == 2
             step = worker.step()
             assert (step.rebuilt, step.inserted) == (True, 2)
+
+    @pytest.mark.parametrize("field", ["left_position", "definition", "intent"])
+    def test_damaged_record(self, url: str, tables: Storage, field: str) -> None:
+        """The error names the cure: without its row the join is joined from the start."""
+        self.put(tables, "a", "y")
+        self.name(tables, "y", "bar")
+        with JoinWorker(join_of(url)) as worker:
+            worker.step()
+            tables.table(PROGRESS.name).update({"consumer": "named", field: "damaged"})
+            for call in (worker.step, worker.rebuild, worker.verify):
+                with pytest.raises(DataCorruptionError, match=r"(?s)delete .*row.*rebuilt"):
+                    call()
+            tables.table(PROGRESS.name).delete(("named",))
+            step = worker.step()
+            assert (step.rebuilt, step.affected, worker.verify()) == (True, 0, 0)
 
     def test_changed_definition(self, url: str, tables: Storage) -> None:
         """It is refused until `rebuild` takes it on; a selection that was not given stays until then."""
@@ -397,6 +415,39 @@ class JoinCases:
                     call()
         with pytest.raises(InvalidSpecificationError, match="the result of the join 'named'"):
             JoinWorker(join_of(url, name="second"))
+
+    def test_definition_with_fewer_fields(self, url: str, tables: Storage, clock: LeaseClock) -> None:
+        """`rebuild` drops what the join no longer makes; if it dies, the program of before joins everything again."""
+        self.put(tables, "a", "y")
+        self.name(tables, "y", "bar")
+        both, row = join_of(url), {"id": "a", "pieces": 1, "name": "bar"}
+        fewer = join_of(url, select={"name": "right.name"})
+        with JoinWorker(both) as worker:
+            worker.step()
+
+        def die() -> None:
+            raise Crash
+
+        with JoinWorker(fewer) as worker:
+            with pytest.raises(PlanChangedError):
+                worker.step()
+            failpoints["staged"] = die
+            with pytest.raises(Crash):
+                worker.rebuild()
+            failpoints.clear()
+        with JoinWorker(both) as worker:
+            assert (worker.step().rebuilt, rows_of(tables), worker.verify()) == (True, [row], 0)
+        tables.admin.create_or_update(tables.admin.get_specification("named_orders").evolve(indexes=["pieces"]))
+        with JoinWorker(fewer) as worker:
+            with pytest.raises(SchemaIncompatibleError, match="'pieces' is none of the join's, and has an index"):
+                worker.rebuild()
+            tables.admin.drop_index("named_orders", "pieces")
+            worker.rebuild()
+            assert (rows_of(tables), worker.verify()) == ([{"id": "a", "name": "bar"}], 0)
+            assert (worker.step().rebuilt, worker.step().affected) == (False, 0)
+        retyped = join_of(url, select={"name": "right.price"})
+        with JoinWorker(retyped) as worker, pytest.raises(SchemaIncompatibleError, match="'name' is string"):
+            worker.rebuild()
 
     def test_two_new_joins_with_one_result(self, url: str, tables: Storage, clock: LeaseClock) -> None:
         """The first that records itself has it, though both were opened before."""

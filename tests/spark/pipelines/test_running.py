@@ -406,7 +406,9 @@ def test_foreign_key_join_follows_the_writes_of_its_tables(streams: Streams, sto
     assert answers.rows == [(1, "Apple"), (2, None), (2, "Bread")]
 
 
-def test_what_does_not_fit_is_found_before_anything_runs(streams: Streams, storage: Storage, url: str) -> None:
+def test_what_does_not_fit_is_found_before_anything_runs(
+    streams: Streams, storage: Storage, url: str, spark: SparkSession
+) -> None:
     create(storage, PROFILES, VIEWS)
     given = streams.of("given", "id string, n int, other string")
     timed = streams.of("timed", "id bigint, seen timestamp")
@@ -455,4 +457,8 @@ def test_what_does_not_fit_is_found_before_anything_runs(streams: Streams, stora
         "join 'untyped': on compares 'id' and 'id', of the types string and bigint; cast one of them in a map",
     ):
         assert what in text, text
+    fitting = Pipeline("fitting")
+    fitting.source("given", lambda spark: given.stream()).sink("out", Collected())
+    with pytest.raises(ValueError, match="trigger is '1 minute'; it must be a dict"):
+        fitting.start(spark, str(streams.checkpoint), "1 minute")  # type: ignore[arg-type]
     assert not streams.checkpoint.exists()
