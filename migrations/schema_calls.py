@@ -201,8 +201,8 @@ class SchemaCalls:
         spec = self.require(table)
         if field not in map(_target, spec.rules):
             raise MigrationError(
-                f"table {table!r}: {field!r} has lost the rule of revision {self.revision}, or the table was made "
-                f"again; run 'structable migrate down {self.revision - 1}', and 'up' again"
+                f"table {table!r}: {field!r} has lost the rule of revision {self.revision}: the table was made again "
+                f"since, or copied; run 'structable migrate down {self.revision - 1}', and 'up' again"
             )
         self._set_rules(spec, [_ready(rule) if _target(rule) == field else rule for rule in spec.rules])
 

@@ -174,8 +174,9 @@ def paused_revisions(storage: Storage) -> Iterator[Finding]:
     for name in storage.admin.list():
         if not (name.startswith("structable_") and name.endswith("revisions")):
             continue
+        resume = "'structable migrate resume'" if name == REVISIONS.name else "the command again that began it"
         with storage.table(name).scan(columns=["name", "state", "error"]) as rows:
             for row in rows:
                 if row.state == "PAUSED":
-                    text = f"{row.name} is paused: {row.error}; mend that, then 'structable migrate resume'"
+                    text = f"{row.name} is paused: {row.error}; mend that, then run {resume}"
                     yield Finding(FindingLevel.PROBLEM, f"revision {row.revision}", text)

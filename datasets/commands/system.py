@@ -11,6 +11,7 @@ import typer
 from structable.datasets import SchemaMissingError, SystemData
 from structable.datasets.system_data import DEFAULT_PREFIX
 from structable.migrations import Folder, Migrator, Revision
+from structable.migrations.commands.migrate import answered
 from structable.migrations.operations import CreateTable, Operation, RevisionOperations, RunFunction
 from structable.spi import Storage, mask_url
 
@@ -42,10 +43,13 @@ def init(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
 
 @app.command()
 def upgrade(url: Url, prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
-    """Take the tables of an earlier release to this one, while programs of both run; a second time nothing changes."""
-    with connected(url, create=False) as storage:
+    """Take the tables of an earlier release to this one, while programs of both run; a second time nothing changes.
+
+    An upgrade that was interrupted goes on.
+    """
+    with answered(), connected(url, create=False) as storage:
         migrator = system_migrator(storage, prefix)
-        migrator.up()
+        migrator.resume()
         SystemData.create(storage, prefix)
         found = migrator.status()
     if form is Format.JSON:

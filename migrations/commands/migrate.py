@@ -91,7 +91,7 @@ def new(
     form: Form = Format.TEXT,
 ) -> None:
     """Write the next revision's script; with --auto and no difference none is written."""
-    with _answered():
+    with answered():
         revisions = Folder(folder)
         if not auto:
             written: Path | None = revisions.write(slug, script_of(slug, Differences()))
@@ -109,7 +109,7 @@ def new(
 @app.command()
 def check(url: Url, target: Target, folder: FolderPath = _FOLDER, form: Form = Format.TEXT) -> None:
     """Compare the store with the program's specifications; exit code 1 if a revision is missing."""
-    with _answered(), _connected(url, create=False, read_only=True) as storage:
+    with answered(), _connected(url, create=False, read_only=True) as storage:
         found = _found(storage, target, Folder(folder))
     lines = [*map(str, found.up), *(f"contract: {one}" for one in found.contract)]
     _print(form, {"differences": lines}, "\n".join(lines) if lines else "nothing differs")
@@ -120,7 +120,7 @@ def check(url: Url, target: Target, folder: FolderPath = _FOLDER, form: Form = F
 @app.command()
 def plan(url: Url, to: To = None, folder: FolderPath = _FOLDER, form: Form = Format.TEXT) -> None:
     """Show what `up` would do: operations, locks, rows, warnings. It changes nothing."""
-    with _answered(), _connected(url, create=False, read_only=True) as storage:
+    with answered(), _connected(url, create=False, read_only=True) as storage:
         found = Migrator(storage, folder).plan(to)
     _print(form, [one.to_document() for one in found], "\n".join(plan_lines(found)))
 
@@ -140,7 +140,7 @@ def up(
 ) -> None:
     """Take the store to a revision, a new store too. Ctrl-C pauses it."""
     throttle = _throttle(rows_per_second, threads, max_conflicts)
-    with _answered(), _connected(url, create=not dry_run) as storage:
+    with answered(), _connected(url, create=not dry_run) as storage:
         migrator = Migrator(storage, folder)
         if dry_run:
             planned, lines = migrator.plan(to), migrator.rehearse(to)
@@ -163,7 +163,7 @@ def resume(
 ) -> None:
     """Resume a paused revision."""
     throttle = _throttle(rows_per_second, threads, max_conflicts)
-    with _answered(), _connected(url, create=False) as storage:
+    with answered(), _connected(url, create=False) as storage:
         migrator = Migrator(storage, folder)
         with fill_bar(storage, shown=form is Format.TEXT):
             migrator.resume(throttle=throttle)
@@ -173,7 +173,7 @@ def resume(
 @app.command()
 def pause(url: Url, folder: FolderPath = _FOLDER, form: Form = Format.TEXT) -> None:
     """Let the runner stop after its batches, wherever it is."""
-    with _answered(), _connected(url, create=False) as storage:
+    with answered(), _connected(url, create=False) as storage:
         paused = Migrator(storage, folder).pause()
     text = (
         "no revision is running"
@@ -192,7 +192,7 @@ def contract(
     form: Form = Format.TEXT,
 ) -> None:
     """Take away what only older code needs; refused while announced programs of older revisions live."""
-    with _answered(), _connected(url, create=False) as storage:
+    with answered(), _connected(url, create=False) as storage:
         migrator = Migrator(storage, folder)
         migrator.folder.revisions()  # the status below needs them
         kept = migrator.contract(revision, force)
@@ -209,7 +209,7 @@ def down(
     form: Form = Format.TEXT,
 ) -> None:
     """Undo the revisions after one that were not contracted: everything they added is deleted, with its values."""
-    with _answered(), _connected(url, create=False) as storage:
+    with answered(), _connected(url, create=False) as storage:
         migrator = Migrator(storage, folder)
         migrator.folder.revisions()  # the status below needs them
         migrator.down(to)
@@ -219,14 +219,14 @@ def down(
 @app.command()
 def status(url: Url, folder: FolderPath = _FOLDER, form: Form = Format.TEXT) -> None:
     """Show how far each revision is."""
-    with _answered(), _connected(url, create=False, read_only=True) as storage:
+    with answered(), _connected(url, create=False, read_only=True) as storage:
         _print_status(Migrator(storage, folder), form)
 
 
 @app.command(cls=_NumberedCommand)
 def stamp(url: Url, revision: Revision, folder: FolderPath = _FOLDER, form: Form = Format.TEXT) -> None:
     """Record that a new store, whose tables its program has made, has all up to a revision."""
-    with _answered(), _connected(url, create=False) as storage:
+    with answered(), _connected(url, create=False) as storage:
         migrator = Migrator(storage, folder)
         migrator.stamp(revision)
         _print_status(migrator, form)
@@ -253,8 +253,8 @@ def _connected(url: str, **options: object) -> Storage:
 
 
 @contextlib.contextmanager
-def _answered() -> Iterator[None]:
-    """Give errors of input files, and transient errors, their exit codes."""
+def answered() -> Iterator[None]:
+    """Give errors of scripts, and transient errors, their exit codes."""
     try:
         yield
     except RevisionError as error:

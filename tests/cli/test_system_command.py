@@ -1,5 +1,6 @@
 """`structable system`: the commands of the datasets."""
 
+import datetime as dt
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from structable.datasets import SystemData
-from structable.spi import Field, FieldType, connect
+from structable.migrations import MigrationLockedError, lease
+from structable.migrations.schema_calls import SchemaCalls
+from structable.spi import Field, FieldType, TableSpecification, connect
 from tests.cli.conftest import Command
 
 
@@ -100,3 +103,34 @@ def test_upgrade_makes_the_same_tables_as_init(structable: Command, url: str, tm
         assert {"structable_p_revisions", "structable_p_tasks"} <= set(one.admin.list())
     assert structable("system", "upgrade", other, "--prefix", "p_").out == upgraded.out
     assert structable("system", "check", other, "--prefix", "p_").code == 0
+
+
+def test_an_interrupted_upgrade_goes_on(structable: Command, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the same command, which `doctor` names by what it is."""
+    connect(url).close()
+    create = SchemaCalls.create
+
+    def interrupted(self: SchemaCalls, spec: TableSpecification) -> None:
+        if spec.name == "sys_runs":
+            raise KeyboardInterrupt
+        create(self, spec)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SchemaCalls, "create", interrupted)
+        assert structable("system", "upgrade", url).code == 130
+    sick = structable("doctor", url)
+    assert "tables is paused: interrupted; mend that, then run the command again that began it" in sick.out
+    assert structable("system", "upgrade", url).code == 0
+    assert structable("system", "check", url).code == 0
+
+
+def test_an_upgrade_beside_another_may_be_tried_again(
+    structable: Command, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(url).close()
+
+    def locked(self: lease.RunnerLease) -> None:
+        raise MigrationLockedError("host:1", dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+
+    monkeypatch.setattr(lease.RunnerLease, "acquire", locked)
+    assert structable("system", "upgrade", url).code == 4

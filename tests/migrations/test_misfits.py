@@ -52,7 +52,7 @@ def test_a_table_that_was_made_again_without_the_rule_is_noticed(
 
     with monkeypatch.context() as patch:
         patch.setattr(backfill.Backfill, "fill", made_again)
-        with pytest.raises(MigrationError, match=r"'n' has lost the rule of revision 1, .*'structable migrate down 0'"):
+        with pytest.raises(MigrationError, match=r"'n' has lost the rule of revision 1: .*'structable migrate down 0'"):
             migrator.up()
     assert migrator.status()[0].state is State.PAUSED
     migrator.down(0)
