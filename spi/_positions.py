@@ -48,7 +48,7 @@ class FeedPosition:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the position that `str` made this text of.
+        """Return the position whose `str` is this text.
 
         Raises
         ------

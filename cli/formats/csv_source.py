@@ -148,7 +148,7 @@ class CsvSource(TextSource):
             self._malformed(error)
 
     def _parsed(self, chunk: bytes) -> list[pa.RecordBatch]:
-        """Return the rows of a later chunk; None if `_rows_of` must find the error."""
+        """Return the rows of a later chunk; none of them if `_rows_of` must find the error."""
         try:
             return [] if self._is_faulty(chunk) else self._arrow_rows(chunk)
         except pa.ArrowException:

@@ -27,7 +27,7 @@ def requested_job(
 ) -> WriteJob:
     """Check the arguments of `begin_write` and return the job that they name, without state and not committed.
 
-    A batch of a stream gets an id made of both.
+    The id of a stream's batch is made from the stream and the batch.
 
     Raises
     ------

@@ -20,7 +20,7 @@ class JobModeRules(JobCase):
 
     @pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.REPLACE, WriteMode.OVERWRITE, WriteMode.UPDATE])
     def test_job_one_key_twice(self, storage: Storage, target: StructuredTable, mode: WriteMode) -> None:
-        """One key twice in a job: the last of the last partition wins, in mode update any, once, in table and index."""
+        """Of a key's rows in a job the last of the last partition wins (mode update: any), in table and index."""
         job = self.job(storage, mode)
         staged = [
             storage.stage(job, 2, 0, [batch([{"id": 1, "tag": "q"}, {"id": 1, "tag": "r"}])]),

@@ -113,7 +113,7 @@ def _between_pairs(snapshot: EngineSnapshot, binding: TableBinding, feed: bytes,
 
 
 def reads_changes(split: ScanSplit) -> bool:
-    """Return whether a split is one of changes, which need a connected store."""
+    """Return whether a split reads changes, which needs a connected store."""
     return split.state.startswith(_MARK)
 
 

@@ -63,7 +63,7 @@ class JobRecord:
         return replace(self, loading=tuple(one for one in self.loading if one != space))
 
     def outcome(self) -> dict[bytes, bytes | None]:
-        """Return the record of the job's stream, which the commit of a decided job writes; None without a stream."""
+        """Return the record of the job's stream that the commit of a decided job writes; empty without a stream."""
         if self.stream is None:
             return {}
         record = StreamRecord(self.table, self.identity, self.batch, self.decider, self.missing)

@@ -152,7 +152,7 @@ def _segment_sizes(reader: SourceReader, entries: FeedEntries, bounds: tuple[tup
 
 
 def reads_changes(split: ScanSplit) -> bool:
-    """Return whether a split is one of changes: no table has fields of these names."""
+    """Return whether a split reads changes: no table has fields of these names."""
     return split.columns[-len(FEED_COLUMNS) :] == FEED_COLUMNS
 
 

@@ -227,8 +227,8 @@ class ServerTransaction(TransactionLifecycle):
     def _exchange(self, call: Call | None, work: TableCall | None, *, ends: bool = False) -> pq.abc.PGresult | None:
         """Return the result of the last statement.
 
-        A transaction that `ends` is committed in the same round trip, if there are receipts; without a result if the
-        answer was lost, and the receipt is there.
+        A transaction that `ends` is committed in the same round trip, if there are receipts; the result is None if
+        the answer was lost and the receipt exists.
         """
         if not self.usable:
             self.refuse()
