@@ -98,6 +98,12 @@ def check_epoch(tx: Transaction, history: History, epoch: int) -> None:
         raise MigrationLockedError(held.owner, held.since)
 
 
+def running_since(tx: Transaction, history: History) -> dt.datetime | None:
+    """Return when the last runner began; None if there was none."""
+    held = history.lease(tx).read(_RUNNER)
+    return None if held is None else held.since
+
+
 def _holder(tx: Transaction, history: History) -> _Holder:
     table = history.lease(tx)
     runner, beat = table.read(_RUNNER), table.read(_BEAT)

@@ -10,6 +10,7 @@ from structable.spi import Finding, FindingLevel, Range, Row, Storage, Structabl
 
 from .batches import INDEX_PART, MADE_PART
 from .history import History, RevisionRow
+from .lease import running_since
 from .operations import AddField, Operation, RenameField, Rewrite
 from .states import REVISIONS, TASKS, State
 
@@ -107,18 +108,20 @@ class RevisionStatus:
 def status_of(history: History, row: RevisionRow) -> RevisionStatus:
     """Return the status of a revision that has begun."""
 
-    def counted(tx: Transaction) -> list[Row]:
+    def counted(tx: Transaction) -> tuple[list[Row], dt.datetime | None]:
         with history.tasks(tx).scan(Range.prefix((row.number,))) as rows:
-            return [one for one in rows if one.part != MADE_PART]
+            return [one for one in rows if one.part != MADE_PART], running_since(tx, history)
 
-    found = history.storage.run(counted, read_only=True)
+    found, since = history.storage.run(counted, read_only=True)
     tasks = [one for one in found if one.part != INDEX_PART]
     indexes = [one for one in found if one.part == INDEX_PART]
     seen = sum(one.seen for one in tasks)
     rate = None
-    if tasks and row.started is not None and row.resumes is State.FILLING:
-        seconds = (max(one.updated for one in tasks) - row.started).total_seconds()
-        rate = seen / seconds if seconds > 0 and seen else None
+    if row.started is not None and row.resumes is State.FILLING:
+        begun = max(row.started, since or row.started)  # a runner of before may have ended long ago
+        recent = [one for one in tasks if one.updated >= begun]
+        seconds = (max(one.updated for one in recent) - begun).total_seconds() if recent else 0
+        rate = (sum(one.seen for one in recent) / seconds or None) if seconds > 0 else None
     return RevisionStatus(
         row.number,
         row.name,

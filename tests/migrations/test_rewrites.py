@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import itertools
+import sys
+
 import pytest
 
-from structable.migrations import MigrationError, Migrator, State
+from structable.migrations import MigrationError, Migrator, State, Throttle, backfill
+from structable.migrations.parts import Part
 from structable.spi import Storage, col
 from tests.migrations.conftest import every_store
 from tests.migrations.support.folders import Scripts, put_runs
@@ -108,3 +113,32 @@ def test_a_module_that_fails_pauses_the_revision(store: Storage, scripts: Script
     with pytest.raises(MigrationError, match="cannot be imported: NameError: name 'missing'"):
         migrator.up()
     assert migrator.status()[0].state is State.PAUSED
+
+
+def test_a_rate_does_not_count_the_time_of_a_pause(
+    store: Storage, scripts: Scripts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A night between two runs says nothing about the time that is left."""
+    put_runs(store, 300, apps=1)
+    monkeypatch.setattr(backfill, "cut", lambda *given: [Part(None, None)])
+    for last, day in ((150, 1), (250, 2)):
+        module = scripts.function(f"""
+        def counted(row):
+            return {{"attempts": 9 // (row.run < {last})}}
+        """)
+        sys.modules.pop(module, None)
+        if last == 150:
+            scripts.add("counted", up=f'op.rewrite("runs", "{module}:counted")')
+        seconds = itertools.count()
+        begun = dt.datetime(2026, 1, day, tzinfo=dt.UTC)
+        migrator = Migrator(
+            store,
+            scripts.path,
+            clock=lambda: begun + dt.timedelta(seconds=next(seconds)),  # noqa: B023
+        )
+        with pytest.raises(MigrationError, match="ZeroDivisionError"):
+            migrator.resume(throttle=Throttle(threads=1))
+        [paused] = migrator.status()
+        assert paused.seen >= last - 50
+        assert paused.rate is not None
+        assert paused.rate > 1
