@@ -138,6 +138,18 @@ class JoinWorker:
         """
         return self._measured(self._stepper.step)
 
+    def check(self) -> None:
+        """Check the join against the present tables and the recorded definition, without a step.
+
+        Raises
+        ------
+        Exception
+            As `step` does for another recorded join, or for tables that the join does not fit.
+        """
+        with self._lock:
+            self._require_open()
+            self._stepper.current_kernel()
+
     def run_available(self) -> JoinProgress:
         """Step until the result has every commit before this call; return the sum of the steps.
 

@@ -23,7 +23,7 @@ from structable.spark_bridge.write.rows import plan_rows
 from structable.spark_bridge.write.send_options import SendOptions
 from structable.spark_bridge.write.table_creation import create_table
 from structable.spark_bridge.write.updates import plan_updates
-from structable.spi import TableSpecification, WriteMode
+from structable.spi import TableNotFoundError, TableSpecification, WriteMode
 from structable.spi.authors import recording_meter
 
 from .lookups import RunTables
@@ -179,8 +179,11 @@ class _JoinWrite:
     def check(self, schema: StructType, *, streaming: bool) -> None:
         left, right = map(self._tables.spec, self._inputs)
         bind(self._join, left, right)
-        if not self._chained:  # else an earlier step makes one of the tables
-            self._opened()
+        try:
+            self._opened().check()
+        except TableNotFoundError:
+            if not self._chained:  # else an earlier step makes the table
+                raise
 
     def run(self, frame: DataFrame | None, batch: MicroBatchIdentity) -> WriteSummary:
         progress = self._opened().run_available()

@@ -397,7 +397,10 @@ class JoinCases:
             assert [one.partition(" ")[0] for one in refused.value.differences] == ["how", "select"]
             with pytest.raises(PlanChangedError):
                 worker.verify()
+            with pytest.raises(PlanChangedError):
+                worker.check()
             assert worker.rebuild().updated == 1
+            worker.check()
             assert rows_of(tables) == [{"id": "a", "pieces": 1, "name": "bar", "price": 1.5}]
             assert (worker.step().affected, worker.verify()) == (0, 0)
         with JoinWorker(join_of(url, "left", select=None)) as worker:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -384,14 +385,26 @@ def test_foreign_key_join_follows_the_writes_of_its_tables(streams: Streams, sto
     )
     ordered = streams.of("ordered", "id bigint, product string, count int")
     priced, asked = streams.of("priced", "product string, title string"), streams.of("asked", "id bigint")
-    pipeline, answers = Pipeline("shop", default_partitions=1), Collected()
-    orders, products = (pipeline.table(name, TableRef(url, name)) for name in ("orders", "products"))
-    titled = pipeline.foreign_key_join(
-        "titled", orders, products, ["product"], select={"title": "right.title"}, result=TableRef(url, "titled")
-    )
-    pipeline.source("asked", lambda spark: asked.stream()).join_table(titled, "id", how="left").sink("out", answers)
-    pipeline.source("ordered", lambda spark: ordered.stream()).send_to(orders)
-    pipeline.source("priced", lambda spark: priced.stream()).send_to(products)
+    answers = Collected()
+
+    def shop(how: Literal["inner", "left"]) -> Pipeline:
+        pipeline = Pipeline("shop", default_partitions=1)
+        orders, products = (pipeline.table(name, TableRef(url, name)) for name in ("orders", "products"))
+        titled = pipeline.foreign_key_join(
+            "titled",
+            orders,
+            products,
+            ["product"],
+            how=how,
+            select={"title": "right.title"},
+            result=TableRef(url, "titled"),
+        )
+        pipeline.source("asked", lambda spark: asked.stream()).join_table(titled, "id", how="left").sink("out", answers)
+        pipeline.source("ordered", lambda spark: ordered.stream()).send_to(orders)
+        pipeline.source("priced", lambda spark: priced.stream()).send_to(products)
+        return pipeline
+
+    pipeline = shop("inner")
     ordered.add({"id": 1, "product": "a", "count": 2}, {"id": 2, "product": "b", "count": 1})
     priced.add({"product": "a", "title": "Apple"})
     asked.add({"id": 1}, {"id": 2})
@@ -404,6 +417,8 @@ def test_foreign_key_join_follows_the_writes_of_its_tables(streams: Streams, sto
     streams.run(pipeline)
     assert rows(storage, "titled") == [{"id": 1, "title": "Apples"}, {"id": 2, "title": "Bread"}]
     assert answers.rows == [(1, "Apple"), (2, None), (2, "Bread")]
+    with pytest.raises(PlanError, match=r"join 'titled' has changed .*: how was inner and is left"):
+        streams.run(shop("left"))
 
 
 def test_what_does_not_fit_is_found_before_anything_runs(
