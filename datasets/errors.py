@@ -60,7 +60,14 @@ class NotFoundError(DatasetError, RecordNotFoundError):
         The table's name.
     key : tuple
         The key, in key order.
+    reason : str, optional
+        The message, where the missing thing is no row.
     """
+
+    def __init__(self, table: str, key: tuple[object, ...], reason: str | None = None) -> None:
+        super().__init__(table, key)
+        if reason is not None:
+            self.args = (reason,)
 
 
 class AlreadyExistsError(DatasetError, RecordExistsError):

@@ -17,7 +17,7 @@ from .system.dataset_catalog import DatasetCatalog
 from .system.field_lineage import FieldLineages
 from .system.jobs import Jobs
 from .system.lineage import Lineage, Usages
-from .system.messages import Topic, publish
+from .system.messages import Topic
 from .system.metadata import MetadataSets
 from .system.namespaces import Namespaces
 from .system.operations import Operations
@@ -27,6 +27,7 @@ from .system.preferences import Configs, PreferenceSets
 from .system.profiles import Profiles
 from .system.progress import ExternalPositions, LogFiles
 from .system.provisioning import Heartbeats, Provisioning, RemoteRuntimes
+from .system.publishing import publish
 from .system.runs import Runs
 from .system.schedule_jobs import ScheduleJobs
 from .system.schedules import Schedules

@@ -271,10 +271,11 @@ class SystemData:
         Exception
             As `consumer` and `Consumer.process` do.
         """
+        name = self.queue(queue).name  # checked before: a wrong name must not fail messages
 
         def enqueue(s: Session, messages: Sequence[Message[Any]]) -> None:
             for message in messages:
-                s.jobs.enqueue(queue, document_of(message))
+                s.jobs.enqueue(name, document_of(message))
 
         with self.consumer(topic, group=group) as consumer:
             return consumer.process(enqueue, wait=0)

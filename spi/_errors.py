@@ -267,7 +267,7 @@ class ChangesLostError(StructableError, LookupError):
     def __init__(self, table: str, position: FeedPosition, earliest: FeedPosition, reason: str) -> None:
         super().__init__(
             f"table {table!r}, position {position}: {reason}; changes are kept after {earliest}: start again from a "
-            "snapshot, plan_scan, and its position"
+            "snapshot, plan_scan, and its position; a log has none: start from its earliest position"
         )
         self.table = table
         self.position = position

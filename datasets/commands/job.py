@@ -10,7 +10,7 @@ import typer
 
 from structable.datasets import InvalidCursorError, Job, JobState, NotFoundError
 
-from .arguments import Form, Format, Prefix, StoreUrl, opened, url_and_arguments
+from .arguments import Form, Format, Prefix, StoreUrl, Url, opened, url_and_arguments
 from .work import work
 
 app = typer.Typer(help="Count, list, show, retry, cancel and run the jobs of queues.", no_args_is_help=True)
@@ -25,7 +25,7 @@ def job() -> None:
 
 
 @app.command()
-def counts(url: StoreUrl, queue: Queue = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
+def counts(url: Url, queue: Queue = "", prefix: Prefix = "sys_", form: Form = Format.TEXT) -> None:
     """Count the jobs of a queue, or of each queue that has any, in each state; all in one snapshot."""
     if queue or "://" not in url:
         url, queue = url_and_arguments(url, queue)

@@ -14,7 +14,9 @@ from structable.datasets.coordination.beats import member_name
 from structable.datasets.coordination.polling import Polling
 from structable.datasets.errors import LeaseLostError
 from structable.datasets.session import Session
+from structable.datasets.system.context import Context
 from structable.datasets.system.job_moves import queue_channel
+from structable.datasets.system.jobs import Jobs
 from structable.datasets.system_data import SystemData
 from structable.datasets.tables.jobs import Job
 from structable.spi import Listener, StorageUnavailableError, TransactionError
@@ -37,7 +39,8 @@ class Worker:
     A handler is called as `handler(s, job)` in a transaction, which also completes the job with its result: all its
     writes through `s` happen exactly once, or not at all. The transaction is retried after conflicts, and a job whose
     worker dies is run again, so effects outside the transaction may happen twice. A handler that raises fails the job,
-    and its transaction is rolled back; a missing handler fails the job with `LookupError`.
+    and its transaction is rolled back; a missing handler fails the job with `LookupError`. A job that the handler
+    itself snoozes, fails, cancels or completes by `s.jobs` is not completed again.
 
     Parameters
     ----------
@@ -131,15 +134,17 @@ class Worker:
             free.release()
 
     def _handle(self, job: Job) -> None:
-        def body(s: Session) -> None:
+        def body(context: Context) -> None:
             handler = self._handlers.get(job.kind)
             if handler is None:
                 kinds = ", ".join(repr(kind) for kind in self._handlers)
                 raise LookupError(f"no handler for the kind {job.kind!r}; there are handlers for: {kinds or 'none'}")
-            s.jobs.complete(job, handler(s, job))
+            result = handler(Session(context), job)
+            if job.id not in context.moved_jobs:
+                Jobs(context).complete(job, result)
 
         try:
-            self._system.run(body)
+            self._system._run_in_context(body)
         except LeaseLostError as error:
             if error.lease != job.id:
                 self._fail(job, error)

@@ -13,7 +13,7 @@ from typing import Generic, Self, TypeVar
 
 from structable.datasets.coordination.beats import Watch, check_ttl
 from structable.datasets.coordination.polling import Polling
-from structable.datasets.errors import LeaseLostError, NotFoundError
+from structable.datasets.errors import LeaseLostError
 from structable.datasets.identifiers import check_name
 from structable.datasets.session import Session
 from structable.datasets.system.context import Context
@@ -244,7 +244,7 @@ class Consumer(Generic[Body]):
                 self._group.stand_by()
                 raise
             except TableNotFoundError as error:
-                raise NotFoundError(error.table, (self._group.source.subject,)) from None
+                raise self._group.source.missing(error.table) from None
             if not isinstance(found, float):
                 return found
             left = deadline - time.monotonic()

@@ -14,7 +14,7 @@ from structable.datasets.system.messages import REDRIVEN, Message
 from structable.datasets.tables.messaging import Subscription
 from structable.spi import ChangesLostError
 
-from .groups import GroupMember, MovedError
+from .groups import LONGEST_DELAY, GroupMember, MovedError
 from .reading import Numbered, OpenFeed, Place, Reading
 
 _log = logging.getLogger("structable.datasets")
@@ -87,7 +87,7 @@ class Fetcher(Generic[Body]):
                 return _STANDBY_SECONDS
             if row.retry_at is not None:
                 delay = (row.retry_at - self._group.now()).total_seconds()
-                if delay > 0:
+                if 0 < delay <= LONGEST_DELAY:  # a time further ahead is of a clock that was wrong
                     return delay
             try:
                 found = self._next(row, limit)

@@ -30,7 +30,8 @@ Result = TypeVar("Result")
 
 BEATS = 3
 """The number of a member's beats in its ttl."""
-_LONGEST_DELAY = 300
+LONGEST_DELAY = 300
+"""The longest delay of messages that failed, in seconds."""
 _MOST_DOUBLINGS = 9
 """The number of doublings after which the delay stops growing: a power of many attempts would be huge."""
 
@@ -91,6 +92,8 @@ class GroupMember(Generic[Body]):
         self._ttl = ttl
         self._watch = watch
         self._beating: Beating | None = None
+        self._taking = False
+        """Whether a takeover began whose outcome is unknown."""
         self._counted: Place | None = None
         """The place of the message whose attempt was counted and has not ended."""
 
@@ -128,16 +131,17 @@ class GroupMember(Generic[Body]):
 
         def take(context: Context) -> tuple[Subscription, bool] | None:
             row, beats = self._row(context), context.records(GROUP_BEATS)
-            found = beats.get(*self._key) if row.owner is not None else None
+            held = row.owner not in (None, self.member)  # by this member after a takeover whose outcome was unknown
+            found = beats.get(*self._key) if held else None
             beat = 0 if found is None else found.beat
-            if row.owner is not None and not self._watch.expired(self._key, row.epoch, beat, self._ttl, now):
+            if held and not self._watch.expired(self._key, row.epoch, beat, self._ttl, now):
                 return None
             after = msgspec.structs.replace(
                 row, owner=self.member, epoch=row.epoch + 1, max_attempts=self._max_attempts
             )
             if self._max_attempts < row.max_attempts:  # a message that failed in a batch is tried alone first
                 after = msgspec.structs.replace(after, attempts=min(row.attempts, self._max_attempts - 1))
-            if row.owner is not None:
+            if held:
                 # Written although unchanged, so that a beat that commits first conflicts with this takeover.
                 beats.put(found or GroupBeat(topic=row.topic, group=row.group, beat=0))
                 retry_at = context.now() + _delay(row.attempts)
@@ -146,12 +150,15 @@ class GroupMember(Generic[Body]):
             context.records(SUBSCRIPTIONS).put(after)
             return after, row.owner is not None
 
+        self._taking = True
         taken = self.run(take)
         if taken is None:
+            self._taking = False
             return None
-        self._watch.forget(self._key)
         row, self.took_over = taken
         self.epoch = row.epoch
+        self._taking = False
+        self._watch.forget(self._key)
         self._beating = Beating(self.lease, self._beat, self._ttl / BEATS)
         return row
 
@@ -179,16 +186,18 @@ class GroupMember(Generic[Body]):
         """Let others take over at once; does nothing if this member is not the active one."""
 
         def leave(context: Context) -> None:
-            row = self.mine(context)
+            row = self._row(context)
+            if row.owner != self.member:
+                return  # another member has the group
             # The attempt of a message that was neither handled nor failed does not count.
             attempts = row.attempts - (self._counted == Place.of(row))
             context.records(SUBSCRIPTIONS).put(msgspec.structs.replace(row, owner=None, attempts=max(0, attempts)))
 
         try:
-            if self.epoch is not None:
+            if self.epoch is not None or self._taking:
                 self.run(leave)
-        except (LeaseLostError, NotFoundError):
-            pass  # another member has the group, or it is gone with its topic
+        except NotFoundError:
+            pass  # the group is gone with its topic
         finally:
             self.stand_by()
 
@@ -334,4 +343,4 @@ def moved(row: Subscription, to: Place) -> Subscription:
 
 
 def _delay(attempts: int) -> dt.timedelta:
-    return dt.timedelta(seconds=min(_LONGEST_DELAY, 2 ** min(attempts, _MOST_DOUBLINGS)))
+    return dt.timedelta(seconds=min(LONGEST_DELAY, 2 ** min(attempts, _MOST_DOUBLINGS)))

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 import msgspec
 
 from structable.datasets.coordination.polling import Polling
-from structable.datasets.errors import MessagesLostError, NotFoundError
-from structable.datasets.system.messages import GroupSource, Message, message_id, parse_id
+from structable.datasets.errors import MessagesLostError
+from structable.datasets.system.messages import GroupSource, Message, message_id, parse_id, subject_of
 from structable.datasets.tables.messaging import Subscription
 from structable.spi import (
     Change,
@@ -188,12 +188,15 @@ class OpenFeed:
             If there is no such topic.
         UnsupportedOperationError
             If its table has no feed.
+        ValueError
+            If it is neither a `Topic` nor a `Feed`.
         """
+        subject_of(topic)
         table = topic.table(prefix)
         try:
             return cls(storage, table)
         except TableNotFoundError:
-            raise NotFoundError(table, (topic.subject,)) from None
+            raise topic.missing(table) from None
 
     def reading(self, at: Place) -> Reading:
         """Read behind a place in batches."""

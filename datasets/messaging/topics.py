@@ -15,7 +15,8 @@ import msgspec
 from structable.datasets.errors import NotFoundError
 from structable.datasets.identifiers import check_name
 from structable.datasets.system.context import Context
-from structable.datasets.system.messages import REDRIVEN, GroupSource, Topic, insert, message_id, parse_id
+from structable.datasets.system.messages import REDRIVEN, GroupSource, Topic, message_id, parse_id, subject_of
+from structable.datasets.system.publishing import insert
 from structable.datasets.tables.messaging import DEAD_LETTERS, GROUP_BEATS, SUBSCRIPTIONS, DeadLetterRow, Subscription
 from structable.spi import Filter, Range, Storage, TableNotFoundError, Transaction, UnsupportedOperationError, col
 
@@ -56,7 +57,8 @@ class DeadLetter:
 class Topics:
     """The topics of a store: `system.topics`. Safe to share between threads; calls are transactions of their own.
 
-    Calls take a topic as its `Topic`, and the feed of a table that has groups as its `Feed`.
+    Calls take a topic as its `Topic`, and the feed of a table that has groups as its `Feed`; any other topic is a
+    `ValueError`.
     """
 
     def __init__(self, storage: Storage, contexts: Callable[[Transaction], Context], prefix: str) -> None:
@@ -74,7 +76,7 @@ class Topics:
         SchemaIncompatibleError
             If another table has the name of the topic's table.
         """
-        specification = topic.specification(self._prefix)
+        specification = Topic.checked(topic).specification(self._prefix)
         groups = self._rows(topic)
         if specification.name not in self._storage.admin.list():
             # Groups of a deleted topic. Before the table is made, so that a second call completes one that was killed.
@@ -173,7 +175,8 @@ class Topics:
         """
         if not isinstance(topic, Topic):
             raise UnsupportedOperationError(
-                f"the changes of {topic.subject} cannot be published again: act on what `dead` returns, then `purge`"
+                f"the changes of {subject_of(topic)} cannot be published again: act on what `dead` returns, then "
+                "`purge`"
             )
         check_name(group, "group")
         keys = self._keys(topic, group, ids)  # before the large ones, which then include all of theirs
@@ -206,14 +209,14 @@ class Topics:
 
     def _rows(self, topic: GroupSource[Any]) -> list[Subscription]:
         def read(context: Context) -> list[Subscription]:
-            with context.records(SUBSCRIPTIONS).scan(Range.prefix((topic.subject,))) as found:
+            with context.records(SUBSCRIPTIONS).scan(Range.prefix((subject_of(topic),))) as found:
                 return list(found)
 
         return self._run(read, read_only=True)
 
     def _letters(self, topic: GroupSource[Any], group: str, *, where: Filter | None = None) -> list[DeadLetterRow]:
         def read(context: Context) -> list[DeadLetterRow]:
-            with context.records(DEAD_LETTERS).scan(Range.prefix((topic.subject, group)), where=where) as found:
+            with context.records(DEAD_LETTERS).scan(Range.prefix((subject_of(topic), group)), where=where) as found:
                 return list(found)
 
         return self._run(read, read_only=True)
@@ -231,7 +234,9 @@ class Topics:
     def _keys(self, topic: GroupSource[Any], group: str, ids: Iterable[str] | None) -> list[tuple[object, ...]]:
         if ids is None:
             return [(topic.subject, group, row.version, row.number) for row in self._letters(topic, group)]
-        return [(topic.subject, group, *parse_id(one)) for one in dict.fromkeys(ids)]
+        if isinstance(ids, str):
+            raise ValueError(f"ids is {ids!r}; it must be a list of ids")
+        return [(subject_of(topic), group, *parse_id(one)) for one in dict.fromkeys(ids)]
 
     def _taken(
         self,

@@ -56,6 +56,8 @@ class Context:
 
         None if all jobs are signalled, because the end of the transaction is not seen.
         """
+        self.moved_jobs: set[str] = set()
+        """The ids of the jobs whose state the transaction has changed."""
         self._tables = tables
         self._clock = clock
         self._records: dict[str, Records[Any]] = {}
@@ -105,14 +107,17 @@ class Context:
         Raises
         ------
         ValueError
-            If it is not an aware datetime.
+            If it is not an aware datetime, or in UTC not in the years 1 to 9999.
         """
         time = self._clock() if at is None else at
         if time.__class__ is _DATETIME and time.tzinfo is dt.UTC:
             return time
         if not is_aware(time):
             raise ValueError(f"the time is {time!r}; it must be an aware datetime")
-        return plain_datetime(time).astimezone(dt.UTC)
+        try:
+            return plain_datetime(time).astimezone(dt.UTC)
+        except OverflowError:
+            raise ValueError(f"the time is {time!r}; in UTC it must be in the years 1 to 9999") from None
 
     def share(self, scope: str) -> None:
         """Share a fence, once in the transaction."""

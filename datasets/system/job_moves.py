@@ -97,6 +97,7 @@ def move_all(
     rows = [context.row(JOBS, after) for _, after in moves]
     fields = tuple([name for name in changed if name not in JOB_KEY])
     context.records(JOBS).table._move(RowMove(keys, rows, fields, expected))
+    context.moved_jobs.update([after.id for _, after in moves])
     signal_due(context, [after for _, after in moves])
 
 

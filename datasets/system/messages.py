@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Generic, TypeVar, cast
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -17,10 +18,8 @@ from structable.datasets.errors import NotFoundError, RecordShapeError, RecordTy
 from structable.datasets.identifiers import check_name
 from structable.datasets.records import Record
 from structable.datasets.records.documents import MISFITS, Document
-from structable.spi import Change, Field, FieldSizeLimitError, RowKind, TableNotFoundError, TableSpecification, Value
+from structable.spi import Change, Field, RowKind, TableSpecification, Value
 from structable.spi.authors import MAX_KEY_SIZE, shown
-
-from .context import Context
 
 Body = TypeVar("Body")
 
@@ -30,7 +29,6 @@ REDRIVEN = "structable-redriven"
 TOPIC_TABLES = "topic_"
 """The prefix of topics' tables, after the prefix of the datasets."""
 
-_RESERVED = "structable-"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*\Z")
 _LONGEST_NAME = 37
 _USUAL_PREFIX = 4
@@ -103,6 +101,10 @@ class GroupSource(ABC, Generic[Body]):
     def table(self, prefix: str) -> str:
         """Return the name of the table whose feed is read, for datasets with this prefix."""
 
+    def missing(self, table: str) -> NotFoundError:
+        """Return the error for a source whose table does not exist."""
+        return NotFoundError(table, (self.subject,), f"there is no table {table!r}")
+
     @abstractmethod
     def message(self, id: str, change: Change) -> Message[Body]:
         """Return the message of a change.
@@ -169,6 +171,22 @@ class Topic(GroupSource[Body]):
                 raise RecordTypeError(f"{shown(self.type)} is not a message type; give a subclass of Record, or bytes")
             object.__setattr__(self, "_document", Document(self.name, "body", self.type))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return partial(Topic, retention=self.retention), (self.name, self.type)
+
+    @classmethod
+    def checked(cls, topic: Topic[Body]) -> Topic[Body]:
+        """Return the topic.
+
+        Raises
+        ------
+        ValueError
+            If it is not a `Topic`.
+        """
+        if not isinstance(topic, Topic):
+            raise ValueError(f"the topic is {shown(topic)}; it must be a Topic")
+        return topic
+
     @property
     def subject(self) -> str:
         return self.name
@@ -181,6 +199,10 @@ class Topic(GroupSource[Body]):
             raise ValueError(f"topic {self.name!r}: with the prefix {prefix!r}, a name has at most {most} characters")
         name = self._tables[prefix] = f"{prefix}{TOPIC_TABLES}{self.name.replace('-', '_')}"
         return name
+
+    def missing(self, table: str) -> NotFoundError:
+        reason = f"there is no topic {self.name!r}, whose table is {table!r}: system.topics.create makes it"
+        return NotFoundError(table, (self.name,), reason)
 
     def specification(self, prefix: str) -> TableSpecification:
         """Return the specification of the topic's table."""
@@ -256,6 +278,7 @@ class Feed(GroupSource[Change]):
     name: str
 
     def __post_init__(self) -> None:
+        check_name(self.name, "feed")
         check_name(self.subject, "feed")
 
     @property
@@ -340,38 +363,14 @@ def _headers(stored: Value) -> dict[str, str]:
     return {} if stored is None else _HEADERS.decode(cast("str", stored))
 
 
-def publish(
-    context: Context, topic: Topic[Body], body: Body, key: str | None, headers: Mapping[str, str] | None
-) -> None:
-    """Insert a message into a topic's log.
+def subject_of(source: GroupSource[Any]) -> str:
+    """Return the name of a source in the rows of its groups.
 
     Raises
     ------
-    NotFoundError
-        If there is no such topic; the transaction continues.
-    RecordTypeError, DocumentError
-        If the body is not of the topic's type, or the headers are not texts.
-    FieldSizeLimitError
-        If the body has more than 1 MiB.
     ValueError
-        If the name of a header begins with "structable-".
+        If it is neither a `Topic` nor a `Feed`.
     """
-    for name in headers or ():
-        if isinstance(name, str) and name.startswith(_RESERVED):
-            raise ValueError(f"header {name!r}: names that begin with {_RESERVED!r} are structable's")
-    insert(context, topic, key, topic.encoded(body), headers)
-
-
-def insert(
-    context: Context, topic: Topic[Body], key: str | None, body: bytes, headers: Mapping[str, str] | None
-) -> None:
-    """Insert a message whose body is encoded."""
-    name = topic.table(context.prefix)
-    if len(body) > MAX_BODY_SIZE:
-        raise FieldSizeLimitError(name, "body", len(body), MAX_BODY_SIZE)
-    text = Document(name, "headers", dict[str, str]).encode(dict(headers)) if headers else None
-    row = {"key": key, "body": body, "headers": text, "published": context.now()}
-    try:
-        context.tx.table(name).insert(row)
-    except TableNotFoundError:
-        raise NotFoundError(name, (topic.name,)) from None
+    if not isinstance(source, GroupSource):
+        raise ValueError(f"the topic is {shown(source)}; it must be a Topic or a Feed")
+    return source.subject

@@ -50,7 +50,8 @@ def test_counts(structable: Command, url: str, monkeypatch: pytest.MonkeyPatch) 
     shown = json.loads(structable("job", "counts", url, "none", "--format", "json").out)
     assert shown == {"none": {"READY": 0, "RUNNING": 0, "DONE": 0, "DEAD": 0, "CANCELLED": 0}}
     monkeypatch.setenv("STRUCTABLE_URL", url)
-    assert json.loads(structable("job", "counts", "mail", "--format", "json").out)["mail"]["READY"] == 2
+    for queue in ([], ["mail"]):
+        assert json.loads(structable("job", "counts", *queue, "--format", "json").out)["mail"]["READY"] == 2
 
 
 def test_list_and_show(structable: Command, url: str) -> None:

@@ -88,6 +88,27 @@ def test_failed_handler_writes_nothing(system: SystemData, error: BaseException 
     assert str(stored(system, job).error).startswith(f"{name}: ")
 
 
+@pytest.mark.parametrize(
+    ("move", "state"),
+    [
+        (lambda s, job: s.jobs.snooze(job, 60), JobState.READY),
+        (lambda s, job: s.jobs.fail(job, "later"), JobState.READY),
+        (lambda s, job: s.jobs.cancel(job.id), JobState.CANCELLED),
+        (lambda s, job: s.jobs.complete(job, "done"), JobState.DONE),
+    ],
+    ids=["snooze", "fail", "cancel", "complete"],
+)
+def test_handler_that_moves_its_job_itself(system: SystemData, move: Handler, state: JobState) -> None:
+    def handle(s: Session, job: Job) -> None:
+        note(s, "handled")
+        move(s, job)
+
+    job = enqueue(system, "")
+    with working(system, {"": handle}):
+        until(lambda: noted(system) == "handled")
+    assert stored(system, job).state is state
+
+
 def test_stopping_worker_ends_what_runs_and_claims_no_more(system: SystemData) -> None:
     began, go_on = threading.Event(), threading.Event()
 

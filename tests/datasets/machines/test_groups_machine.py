@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from structable.datasets import Batch, Consumer, LeaseLostError, Message, Session, SystemData, Topic
-from structable.datasets.system.messages import REDRIVEN, insert
+from structable.datasets.system.messages import REDRIVEN
+from structable.datasets.system.publishing import insert
 from structable.spi import Storage
 from tests.datasets.machines.conftest import Explore
 from tests.datasets.support.clock import Clock

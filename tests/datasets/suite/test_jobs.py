@@ -28,6 +28,7 @@ from tests.datasets.support.clock import Clock
 from tests.datasets.support.ticks import Ticks
 
 NAIVE = dt.datetime(2026, 1, 5, 12)
+AFTER_ALL = dt.datetime.max.replace(tzinfo=dt.timezone(dt.timedelta(hours=-1)))
 
 
 @pytest.fixture
@@ -76,6 +77,7 @@ class TestEnqueue:
             pytest.param(lambda s: s.jobs.enqueue("q", 1, max_attempts=0), id="attempts"),
             pytest.param(lambda s: s.jobs.enqueue("q", 1, timeout=0), id="timeout"),
             pytest.param(lambda s: s.jobs.enqueue("q", 1, due=NAIVE), id="naive time"),
+            pytest.param(lambda s: s.jobs.enqueue("q", 1, due=AFTER_ALL), id="time after the year 9999"),
             pytest.param(lambda s: s.jobs.enqueue("q", 1, unique_key=""), id="unique key"),
             pytest.param(lambda s: s.jobs.enqueue("q", 1, kind="x" * 256), id="kind"),
         ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import gc
+import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
@@ -14,6 +15,7 @@ import pytest
 
 from structable.datasets import (
     Consumer,
+    DocumentError,
     Feed,
     JobState,
     LeaseLostError,
@@ -153,7 +155,7 @@ class TestPublish:
     def test_what_is_refused(self, events: SystemData, begin: Begin) -> None:
         """The transaction goes on."""
         with begin() as s:
-            with pytest.raises(NotFoundError, match="absent"):
+            with pytest.raises(NotFoundError, match=r"no topic 'absent'.*create makes it"):
                 s.publish(Topic("absent", bytes), b"x")
             with pytest.raises(RecordTypeError, match="Event"):
                 s.publish(EVENTS, {"what": "a"})  # type: ignore[misc] # a dict is no Event
@@ -162,10 +164,40 @@ class TestPublish:
             assert (caught.value.field, caught.value.limit) == ("body", 2**20)
             with pytest.raises(ValueError, match="structable-"):
                 s.publish(RAW, b"", headers={"structable-redriven": "g"})
+            for headers in ({1: "a"}, {"a": 1}, [("a", "b")], "ab"):
+                with pytest.raises(DocumentError, match="headers"):
+                    s.publish(RAW, b"", headers=headers)  # type: ignore[arg-type]
             s.publish(RAW, b"x" * 2**20)
         assert events.topics.status(RAW).groups == []
         with events.consumer(RAW, group="g") as consumer:
             assert [len(message.body) for message in consumer.poll(wait=0).messages] == [2**20]
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda system: system.run(lambda s: s.publish("events", b"")),
+            lambda system: system.run(lambda s: s.publish(Feed("events"), b"")),
+            lambda system: system.topics.create(Feed("events")),
+            lambda system: system.topics.create("events"),
+            lambda system: system.topics.delete("events"),
+            lambda system: system.topics.status("events"),
+            lambda system: system.topics.seek("events", "g", "end"),
+            lambda system: system.topics.dead("events", "g"),
+            lambda system: system.topics.redrive("events", "g"),
+            lambda system: system.topics.purge("events", "g", ["1.0"]),
+            lambda system: system.consumer("events", group="g"),
+            lambda system: system.forward("events", "g", "q"),
+        ],
+    )
+    def test_what_is_no_topic(self, events: SystemData, call: Callable[[SystemData], object]) -> None:
+        with pytest.raises(ValueError, match="must be a Topic"):
+            call(events)
+
+    def test_topics_are_pickled(self) -> None:
+        topic = Topic("events", Event, retention=dt.timedelta(days=1))
+        again = pickle.loads(pickle.dumps(topic))
+        assert again == topic
+        assert again.encoded(Event(what="a")) == topic.encoded(Event(what="a"))
 
     @pytest.mark.parametrize("name", ["", "-a", "A", "a_b", "a" * 38, "ä"])
     def test_names_of_topics(self, name: str) -> None:
@@ -308,6 +340,26 @@ class TestHandling:
                     consumer.process(note, wait=0)
             assert consumer.process(note, wait=0) == (0 if committed else 1)
         assert noted(events) == "b"
+
+    def test_takeover_of_unknown_outcome(self, events: SystemData, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The member has the group, and leaves it, although it did not get the answer."""
+        publish(events, *"ab")
+        for what in "ab":
+            with joined(events) as consumer, monkeypatch.context() as patched:
+                run = consumer._group.run
+
+                def lost(body: Callable[[Context], object], run: Callable[..., object] = run) -> None:
+                    run(body)
+                    raise CommitOutcomeUnknownError("the answer was lost")
+
+                patched.setattr(consumer._group, "run", lost)
+                with pytest.raises(CommitOutcomeUnknownError):
+                    consumer.process(note, wait=0)
+                patched.undo()
+                if what == "a":
+                    assert handled(consumer, 1) == ["a"]
+        with joined(events) as other:
+            assert handled(other) == ["b"]
 
     def test_interrupted_handler_has_not_failed(self, events: SystemData) -> None:
         publish(events, "a")
@@ -465,6 +517,17 @@ class TestFailure:
             clock.tick(0.001)
             assert [handled(consumer) for _ in range(4)] == [["a"], ["b"], ["c"], ["d"]]
 
+    def test_clock_that_was_wrong_delays_no_message(self, events: SystemData, clock: Clock) -> None:
+        """Messages that failed while the clock was a day fast come again once it is right."""
+        publish(events, "a")
+        with joined(events) as consumer:
+            clock.tick(86_400)
+            with pytest.raises(ValueError, match="broken"):
+                consumer.process(refuse, wait=0)
+            assert handled(consumer) == []
+            clock.tick(-86_400)
+            assert handled(consumer) == ["a"]
+
     def test_poisonous_message_goes_to_the_dead_letters(self, events: SystemData, clock: Clock) -> None:
         publish(events, *"abc", key="k")
 
@@ -487,6 +550,8 @@ class TestFailure:
                 events.topics.redrive(EVENTS, "g", ["1.1"])
             with pytest.raises(ValueError, match="VERSION"):
                 events.topics.redrive(EVENTS, "g", ["x"])
+            with pytest.raises(ValueError, match="a list of ids"):
+                events.topics.purge(EVENTS, "g", dead.id)
             assert events.topics.redrive(EVENTS, "g", [dead.id]) == 1
             publish(events, "d")
             assert events.topics.dead(EVENTS, "g") == []
@@ -907,8 +972,11 @@ class TestFeeds:
     def test_table_without_a_feed(self, events: SystemData) -> None:
         with pytest.raises(UnsupportedOperationError):
             events.consumer(Feed("sys_leases"), group="g")
-        with pytest.raises(NotFoundError):
+        with pytest.raises(NotFoundError, match="no table 'absent'"):
             events.consumer(Feed("absent"), group="g")
+        for name in ("", None):
+            with pytest.raises(ValueError, match="must"):
+                Feed(name)  # type: ignore[arg-type]
 
 
 class _Backwards:
@@ -931,6 +999,13 @@ def test_forwarded_messages_become_jobs_exactly_once(events: SystemData) -> None
     bodies: list[object] = [job.args["body"] for job in found]  # type: ignore[index]
     assert sorted(map(repr, bodies)) == ["{'number': 0, 'what': 'a'}", "{'number': 0, 'what': 'b'}"]
     assert {job.args["key"] for job in found} == {"k"}  # type: ignore[index]
+
+
+def test_wrong_name_of_a_queue_fails_no_message(events: SystemData) -> None:
+    publish(events, "a")
+    with pytest.raises(ValueError, match="queue"):
+        events.forward(EVENTS, "g", "")
+    assert events.topics.status(EVENTS).groups == []
 
 
 def test_numbers_that_json_does_not_have_are_forwarded(events: SystemData, shared_store: Storage) -> None:
