@@ -6,7 +6,16 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from structable.spi import Row, Storage, StructuredTable, TableNotFoundError, TableSpecification, Transaction, Value
+from structable.spi import (
+    Range,
+    Row,
+    Storage,
+    StructuredTable,
+    TableNotFoundError,
+    TableSpecification,
+    Transaction,
+    Value,
+)
 
 from .errors import MigrationError
 from .folder import Revision
@@ -142,6 +151,15 @@ class History:
         if row is None:
             raise MigrationError(f"revision {number} has not begun in this store; run 'structable migrate up'")
         return row
+
+    def tasks_of(self, number: int) -> list[Row]:
+        """Return the tasks of a revision, in a transaction of its own."""
+
+        def read(tx: Transaction) -> list[Row]:
+            with self.tasks(tx).scan(Range.prefix((number,))) as rows:
+                return list(rows)
+
+        return self.storage.run(read, read_only=True)
 
     def begin(self, tx: Transaction, revision: Revision, runner: str | None, at: dt.datetime, state: State) -> None:
         """Store a revision's operations, and its first state."""

@@ -201,7 +201,7 @@ class Migrator:
                         f"revision {row.number} was contracted: what it took away cannot be brought back; write a new "
                         "revision"
                     )
-                check_reversible(row.number, row.operations)
+                check_reversible(row.number, row.operations, self._history.tasks_of(row.number))
             self.storage.run(lambda tx: self._set_minimum(tx, lease))  # a killed contract may have raised it
             runner = self._runner(lease, throttle or Throttle(), threading.Event())
             for row in undone:

@@ -6,7 +6,7 @@ import datetime as dt
 import logging
 from collections.abc import Callable, Collection, Mapping
 
-from structable.spi import Derived, SchemaIncompatibleError
+from structable.spi import Derived, Row, SchemaIncompatibleError
 
 from .errors import IrreversibleError
 from .operations import (
@@ -134,16 +134,18 @@ def contract(calls: SchemaCalls, operation: Operation, at: dt.datetime, again: C
     return None
 
 
-def check_reversible(number: int, operations: RevisionOperations) -> None:
-    """Check that the script has a `down` for operations that the library cannot revert.
+def check_reversible(number: int, operations: RevisionOperations, tasks: Collection[Row]) -> None:
+    """Check that the script has a `down` for operations that the library cannot revert, and that left their traces.
 
     Raises
     ------
     IrreversibleError
         If it has none.
     """
-    for operation in operations.up:
-        if isinstance(operation, Rewrite | RunFunction) and not operations.reversible:
+    for position, operation in enumerate(operations.up):
+        parts = [task for task in tasks if task.operation == position]
+        left = any(task.changed for task in parts) or (parts and all(task.done for task in parts))
+        if isinstance(operation, Rewrite | RunFunction) and left and not operations.reversible:
             raise IrreversibleError(
                 f"revision {number} cannot be reverted: '{operation}' has no inverse but what the script's function "
                 "down(op) said when it began, and there was none; write a revision that undoes it"

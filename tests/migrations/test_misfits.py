@@ -17,7 +17,7 @@ from tests.migrations.support.folders import RUNS, Scripts, put_runs
         ({}, 'op.rename_field("t", "k", "key")', "the key field 'k' cannot be renamed"),
         ({}, 'op.rename_field("t", "v", "V")', "by case alone"),
         ({}, 'op.add_field("t", op.long("n"), derive=op.lower(), source="s")', "long does not hold every string"),
-        ({}, 'op.add_field("t", op.long("n"), derive=op.cast("long"), source="n")', "is computed of itself"),
+        ({}, 'op.add_field("t", op.long("n"), derive=op.cast("long"), source="n")', "is computed from itself"),
         ({"sequence.field": "v"}, 'op.rename_field("t", "v", "w")', "do not go with a merge engine or sequence.field"),
     ],
 )

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from structable.migrations import MigrationError, Migrator, State, Throttle, backfill
+from structable.migrations import IrreversibleError, MigrationError, Migrator, State, Throttle, backfill
 from structable.migrations.parts import Part
 from structable.spi import Storage, col
 from tests.migrations.conftest import every_store
@@ -23,7 +23,7 @@ from tests.migrations.support.folders import Scripts, put_runs
         ("exit(3)", "SystemExit: 3"),
         ('{"attempts": 2**40}', "'attempts'"),
         ('{"unknown": 1}', "field 'unknown': is not a field"),
-        ('{"n": 1}', "1 is not what it is derived of 'payload', 7"),
+        ('{"n": 1}', "1 is not what it is derived from 'payload', 7"),
         ('{"state": "A", "title": "B"}', "'B' is not 'A', and it is 'state' under its new name"),
     ],
 )
@@ -142,3 +142,23 @@ def test_a_rate_does_not_count_the_time_of_a_pause(
         assert paused.seen >= last - 50
         assert paused.rate is not None
         assert paused.rate > 1
+
+
+@pytest.mark.parametrize(
+    "operation",
+    ['op.rewrite("runs", "{}:fine", where="typo > 3")', 'op.rewrite("typo", "{}:fine")', 'op.run("{}:typo")'],
+)
+def test_what_could_not_begin_is_undone_without_a_down(store: Storage, scripts: Scripts, operation: str) -> None:
+    """Otherwise its script could never be corrected; once it has worked, it needs one."""
+    put_runs(store, 3)
+    module = scripts.function("def fine(row_or_transaction):\n    return None\n")
+    file = scripts.add("wrong", up=operation.format(module))
+    migrator = Migrator(store, scripts.path)
+    with pytest.raises(MigrationError):
+        migrator.up()
+    migrator.down(0)
+    kind = operation.partition("(")[0]
+    scripts.write(file, up=f'{kind}("runs", "{module}:fine")' if kind == "op.rewrite" else f'op.run("{module}:fine")')
+    migrator.up()
+    with pytest.raises(IrreversibleError, match="has no inverse"):
+        migrator.down(0)
