@@ -23,7 +23,7 @@ from tests.migrations.support.folders import Scripts, put_runs
         ("exit(3)", "SystemExit: 3"),
         ('{"attempts": 2**40}', "'attempts'"),
         ('{"unknown": 1}', "field 'unknown': is not a field"),
-        ('{"n": 1}', "1 is not what it is derived from 'payload', 7"),
+        ('{"n": 1}', "1 is not 7, its value derived from 'payload'"),
         ('{"state": "A", "title": "B"}', "'B' is not 'A', and it is 'state' under its new name"),
     ],
 )
