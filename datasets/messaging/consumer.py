@@ -150,9 +150,13 @@ class Consumer(Generic[Body]):
             If the next message does not fit the topic's type; it fails as if its handler had raised.
         NotFoundError
             If the topic was deleted.
+        TypeError
+            If the handler is no function.
         Exception
             The handler's error.
         """
+        if not callable(handle):
+            raise TypeError(f"handle is {handle!r}; it must be a function of a session and a list of messages")
         deadline = _deadline(limit, wait)
         while True:
             fetched = self._fetched(limit, deadline)

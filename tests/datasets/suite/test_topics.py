@@ -170,6 +170,8 @@ class TestPublish:
             s.publish(RAW, b"x" * 2**20)
         assert events.topics.status(RAW).groups == []
         with events.consumer(RAW, group="g") as consumer:
+            with pytest.raises(TypeError, match="must be a function"):
+                consumer.process([], wait=0)  # type: ignore[arg-type]
             assert [len(message.body) for message in consumer.poll(wait=0).messages] == [2**20]
 
     @pytest.mark.parametrize(
