@@ -1,8 +1,8 @@
 #!/bin/sh
 # lmdb 3.0.0 (py-lmdb): a loop over a cursor that deletes what it sees, by the cursor, leaves every second entry.
 #
-# In LMDB itself "both MDB_NEXT and MDB_GET_CURRENT will return the same record after" mdb_cursor_del: a loop of these two
-# deletes all. py-lmdb's `Cursor.delete` moves to the next entry, as its documentation says, and the iterators then move on
+# In LMDB itself MDB_NEXT gives the entry after a deleted one, as MDB_GET_CURRENT does: a loop of mdb_cursor_del and
+# MDB_NEXT deletes all. py-lmdb's `Cursor.delete` moves to the next entry, as its documentation says, and the iterators then move on
 # once more. Backwards the loop ends after one deletion. Entries between others that stay are all deleted, so that a test
 # with some expired ones finds nothing. `Transaction.delete` in the same loops is right.
 #
