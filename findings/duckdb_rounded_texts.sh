@@ -2,8 +2,8 @@
 # DuckDB 2.0.1 rounds texts to the type of the column: `id = '1.6'` finds 2, and `price < '2.704'` does not find 2.70.
 #
 # DuckDB casts a text that is compared with a number to the type of the number, and that cast rounds, of literals,
-# parameters and columns. "Typecasting" in its manual says that an implicit cast "is generally only possible when the cast
-# cannot fail". Keys and prices often come as texts, out of addresses and JSON. A join of an integer with a column of
+# parameters and columns. By its manual (Typecasting) casts that can fail are explicit, as a rule. Keys and prices often
+# come as texts, out of addresses and JSON. A join of an integer with a column of
 # texts joins 2 with "1.6", "2.4" and "02". PostgreSQL raises an error for an integer, and compares a price by all its
 # digits. The same numbers without quotes are compared exactly.
 #

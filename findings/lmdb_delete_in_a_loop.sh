@@ -2,8 +2,8 @@
 # lmdb 3.0.0 (py-lmdb): a loop over a cursor that deletes what it sees, by the cursor, leaves every second entry.
 #
 # In LMDB itself MDB_NEXT gives the entry after a deleted one, as MDB_GET_CURRENT does: a loop of mdb_cursor_del and
-# MDB_NEXT deletes all. py-lmdb's `Cursor.delete` moves to the next entry, as its documentation says, and the iterators then move on
-# once more. Backwards the loop ends after one deletion. Entries between others that stay are all deleted, so that a test
+# MDB_NEXT deletes all. py-lmdb's `Cursor.delete` moves to the next entry, as its documentation says, and the iterators
+# then move on once more. Backwards the loop ends after one deletion. Entries between others that stay are all deleted, so that a test
 # with some expired ones finds nothing. `Transaction.delete` in the same loops is right.
 #
 # Expected: all entries are seen, or an error.

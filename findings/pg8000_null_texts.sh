@@ -2,7 +2,7 @@
 # pg8000 1.31.6 stores the text "null" in an array of texts as NULL, and does not find it by `any`.
 #
 # pg8000 sends an array as one text. It puts "NULL", which would be NULL without them, in quotes, but not "null", "Null" and
-# other spellings, which PostgreSQL takes for NULL, too ("any case variant of NULL"). A single parameter "null" is stored
+# other spellings, which PostgreSQL takes for NULL, too. A single parameter "null" is stored
 # rightly, and a test with "NULL" finds nothing. Such words are names of people, and values in log files.
 #
 # Expected: the texts that were sent, as by psycopg.

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Polars 2.1.0 adds up Int32 in 32 bits: the total of three times 2,000,000,000 is 1,705,032,704.
 #
-# Smaller integers "are cast to Int64 before summing to prevent overflow issues", as the notes on `sum` say; Int32, the
-# int of most databases and files, is not, and no error is raised, as it is for decimals. `mean` is right, so that it
+# Polars widens smaller integers to Int64 for a sum, as the notes on `sum` say; Int32, the int of most databases and
+# files, it does not, and no error is raised, as it is for decimals. `mean` is right, so that it
 # does not agree with the sum of the same column. Amounts below some thousands, as tests have them, add up rightly.
 #
 # Expected: 6,000,000,000, as by pyarrow, pandas, DuckDB and PostgreSQL, which add up in 64 or more bits; or an error.
