@@ -121,6 +121,7 @@ def test_a_rate_does_not_count_the_time_of_a_pause(
     """A night between two runs says nothing about the time that is left."""
     put_runs(store, 300, apps=1)
     monkeypatch.setattr(backfill, "cut", lambda *given: [Part(None, None)])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # the second module is as long, and made in the same second
     for last, day in ((150, 1), (250, 2)):
         module = scripts.function(f"""
         def counted(row):
