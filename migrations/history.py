@@ -152,14 +152,10 @@ class History:
             raise MigrationError(f"revision {number} has not begun in this store; run 'structable migrate up'")
         return row
 
-    def tasks_of(self, number: int) -> list[Row]:
-        """Return the tasks of a revision, in a transaction of its own."""
-
-        def read(tx: Transaction) -> list[Row]:
-            with self.tasks(tx).scan(Range.prefix((number,))) as rows:
-                return list(rows)
-
-        return self.storage.run(read, read_only=True)
+    def tasks_of(self, tx: Transaction, number: int) -> list[Row]:
+        """Return the tasks of a revision."""
+        with self.tasks(tx).scan(Range.prefix((number,))) as rows:
+            return list(rows)
 
     def begin(self, tx: Transaction, revision: Revision, runner: str | None, at: dt.datetime, state: State) -> None:
         """Store a revision's operations, and its first state."""

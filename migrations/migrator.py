@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from structable.spi import Storage, StructableError, Transaction
@@ -201,7 +202,8 @@ class Migrator:
                         f"revision {row.number} was contracted: what it took away cannot be brought back; write a new "
                         "revision"
                     )
-                check_reversible(row.number, row.operations, self._history.tasks_of(row.number))
+                tasks = self.storage.run(partial(self._history.tasks_of, number=row.number), read_only=True)
+                check_reversible(row.number, row.operations, tasks)
             self.storage.run(lambda tx: self._set_minimum(tx, lease))  # a killed contract may have raised it
             runner = self._runner(lease, throttle or Throttle(), threading.Event())
             for row in undone:

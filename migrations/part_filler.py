@@ -98,7 +98,7 @@ class Filling:
 
 
 _fillings: weakref.WeakValueDictionary[str, Filling] = weakref.WeakValueDictionary()
-"""The fills of this process's runners, by a name that no other process knows but its forks, which connect anew."""
+"""The fills of this process's runners by name; a fork inherits them, and opens a connection of its own instead."""
 
 
 @dataclass(frozen=True, slots=True)

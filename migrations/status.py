@@ -109,8 +109,7 @@ def status_of(history: History, row: RevisionRow) -> RevisionStatus:
     """Return the status of a revision that has begun."""
 
     def counted(tx: Transaction) -> tuple[list[Row], dt.datetime | None]:
-        with history.tasks(tx).scan(Range.prefix((row.number,))) as rows:
-            return [one for one in rows if one.part != MADE_PART], running_since(tx, history)
+        return [one for one in history.tasks_of(tx, row.number) if one.part != MADE_PART], running_since(tx, history)
 
     found, since = history.storage.run(counted, read_only=True)
     tasks = [one for one in found if one.part != INDEX_PART]
@@ -118,7 +117,8 @@ def status_of(history: History, row: RevisionRow) -> RevisionStatus:
     seen = sum(one.seen for one in tasks)
     rate = None
     if row.started is not None and row.resumes is State.FILLING:
-        begun = max(row.started, since or row.started)  # a runner of before may have ended long ago
+        # A runner of before may have ended long ago. The parts that it left unfinished, one a thread, count whole.
+        begun = max(row.started, since or row.started)
         recent = [one for one in tasks if one.updated >= begun]
         seconds = (max(one.updated for one in recent) - begun).total_seconds() if recent else 0
         rate = (sum(one.seen for one in recent) / seconds or None) if seconds > 0 else None

@@ -142,10 +142,13 @@ def check_reversible(number: int, operations: RevisionOperations, tasks: Collect
     IrreversibleError
         If it has none.
     """
+    if operations.reversible:
+        return
     for position, operation in enumerate(operations.up):
+        if not isinstance(operation, Rewrite | RunFunction):
+            continue
         parts = [task for task in tasks if task.operation == position]
-        left = any(task.changed for task in parts) or (parts and all(task.done for task in parts))
-        if isinstance(operation, Rewrite | RunFunction) and left and not operations.reversible:
+        if any(task.changed for task in parts) or (parts and all(task.done for task in parts)):
             raise IrreversibleError(
                 f"revision {number} cannot be reverted: '{operation}' has no inverse but what the script's function "
                 "down(op) said when it began, and there was none; write a revision that undoes it"

@@ -21,19 +21,7 @@ _RESERVED = "structable-"
 def publish(
     context: Context, topic: Topic[Body], body: Body, key: str | None, headers: Mapping[str, str] | None
 ) -> None:
-    """Insert a message into a topic's log.
-
-    Raises
-    ------
-    NotFoundError
-        If there is no such topic; the transaction continues.
-    RecordTypeError, DocumentError
-        If the body is not of the topic's type, or the headers are not texts.
-    FieldSizeLimitError
-        If the body has more than 1 MiB.
-    ValueError
-        If it is not a `Topic`, or the name of a header begins with "structable-".
-    """
+    """Insert a message into a topic's log, with the errors of `Session.publish`."""
     Topic.checked(topic)
     if headers is not None and not (isinstance(headers, Mapping) and all(isinstance(name, str) for name in headers)):
         reason = f"{shown(headers)} is not a mapping of texts to texts"

@@ -42,7 +42,7 @@ class SignalRules(ForkCases, FeedCase):
     """Signals of this process, and with the capability `wakes` the signals of other processes."""
 
     def test_commit_wakes_the_listeners_of_its_channels(self, storage: Storage, storage_url: str) -> None:
-        """A commit wakes each listener of its channels, also those of other storages, and few other listeners."""
+        """A commit wakes the listeners of its channels, in other storages too, and rarely others."""
         with connect(storage_url) as other, ExitStack() as stack:
             listeners = [stack.enter_context(one.listen(["b", "a", "a"])) for one in (storage, other)]
             others = [stack.enter_context(storage.listen([f"other {number}"])) for number in range(20)]

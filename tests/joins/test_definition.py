@@ -80,7 +80,7 @@ def test_tables_are_references() -> None:
 
 def test_a_worker_takes_a_join() -> None:
     with pytest.raises(TypeError, match="join is 'named'; it must be a ForeignKeyJoin"):
-        JoinWorker("named")  # type: ignore[arg-type]
+        JoinWorker("named")  # type: ignore[arg-type]  # no join
 
 
 def test_definitions_are_values() -> None:

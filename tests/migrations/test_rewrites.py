@@ -135,7 +135,7 @@ def test_a_rate_does_not_count_the_time_of_a_pause(
         migrator = Migrator(
             store,
             scripts.path,
-            clock=lambda: begun + dt.timedelta(seconds=next(seconds)),  # noqa: B023
+            clock=lambda: begun + dt.timedelta(seconds=next(seconds)),  # noqa: B023 - used within the round
         )
         with pytest.raises(MigrationError, match="ZeroDivisionError"):
             migrator.resume(throttle=Throttle(threads=1))

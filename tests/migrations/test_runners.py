@@ -257,7 +257,7 @@ def test_parts_are_filled_by_a_mapper(store: Storage, scripts: Scripts) -> None:
 
 @pytest.mark.parametrize("store", ["leveldb"], indirect=True)
 def test_parts_are_filled_by_forks_of_the_runner(store: Storage, scripts: Scripts) -> None:
-    """Each connects anew."""
+    """A fork cannot use the connection of its parent, so it opens its own."""
     put_runs(store, 5_000)
     scripts.add("n", up=FILL)
 

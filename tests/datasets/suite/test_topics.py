@@ -166,12 +166,12 @@ class TestPublish:
                 s.publish(RAW, b"", headers={"structable-redriven": "g"})
             for headers in ({1: "a"}, {"a": 1}, [("a", "b")], "ab"):
                 with pytest.raises(DocumentError, match="headers"):
-                    s.publish(RAW, b"", headers=headers)  # type: ignore[arg-type]
+                    s.publish(RAW, b"", headers=headers)  # type: ignore[arg-type]  # no texts
             s.publish(RAW, b"x" * 2**20)
         assert events.topics.status(RAW).groups == []
         with events.consumer(RAW, group="g") as consumer:
             with pytest.raises(TypeError, match="must be a function"):
-                consumer.process([], wait=0)  # type: ignore[arg-type]
+                consumer.process([], wait=0)  # type: ignore[arg-type]  # no function
             assert [len(message.body) for message in consumer.poll(wait=0).messages] == [2**20]
 
     @pytest.mark.parametrize(
@@ -978,7 +978,7 @@ class TestFeeds:
             events.consumer(Feed("absent"), group="g")
         for name in ("", None):
             with pytest.raises(ValueError, match="must"):
-                Feed(name)  # type: ignore[arg-type]
+                Feed(name)  # type: ignore[arg-type]  # None is no name
 
 
 class _Backwards:

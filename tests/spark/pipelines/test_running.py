@@ -475,5 +475,5 @@ def test_what_does_not_fit_is_found_before_anything_runs(
     fitting = Pipeline("fitting")
     fitting.source("given", lambda spark: given.stream()).sink("out", Collected())
     with pytest.raises(ValueError, match="trigger is '1 minute'; it must be a dict"):
-        fitting.start(spark, str(streams.checkpoint), "1 minute")  # type: ignore[arg-type]
+        fitting.start(spark, str(streams.checkpoint), "1 minute")  # type: ignore[arg-type]  # no dict
     assert not streams.checkpoint.exists()
