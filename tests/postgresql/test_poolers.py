@@ -275,7 +275,11 @@ def test_two_programs(
     for name, printed in zip(names, [program.communicate()[0] for program in programs], strict=True):
         written, refusals = json.loads(printed)
         assert {kind for kind, _ in refusals} <= {"StorageUnavailableError"}
-        assert all("pool_mode = session" in message for _, message in refusals), refusals
+        unexplained = [message for _, message in refusals if "pool_mode = session" not in message]
+        if mode == "statement":  # where the pooler's end of the connection may overtake its reason
+            assert len(unexplained) < len(refusals)
+            unexplained = [message for message in unexplained if "connection to PostgreSQL was lost" not in message]
+        assert unexplained == []
         assert mode != "session" or not refusals
         found = list(direct.table(name).scan()) if direct.admin.exists(name) else []
         assert found == [{"k": key, "s": name} for key in written]
