@@ -212,7 +212,7 @@ class _Parser:
             for name in (*sequence, *members):
                 if grouped.setdefault(name, option) != option or (name in sequence and name in members):
                     self._refuse(option, f"{name!r} is in a sequence group already; a field is in one group only")
-            groups.append(SequenceGroup(sequence, members))
+            groups.append(SequenceGroup(sequence, tuple(sorted(members))))
         return tuple(sorted(groups, key=lambda group: group.fields))
 
     def _functions(

@@ -99,7 +99,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class SequenceGroup:
-    """A sequence group: `members` change where the values of `fields` are not lower than the stored ones."""
+    """A sequence group: `members`, sorted, change where the values of `fields` are not lower than the stored ones."""
 
     fields: tuple[str, ...]
     members: tuple[str, ...]

@@ -13,7 +13,7 @@ from structable.spi._errors import InvalidFieldError, InvalidSpecificationError,
 from structable.spi._field_rules import FieldRule, Retired, named_fields, retired_since
 from structable.spi._fields import Field, widens
 from structable.spi._specification import MeaninglessOptions, TableSpecification
-from structable.spi._table_options import FEED_OPTIONS, TableOptions
+from structable.spi._table_options import FEED_OPTIONS, ChangelogProducer, TableOptions
 
 NOTHING_TAKEN: Final[Mapping[str, int]] = MappingProxyType({})
 TAKEN_TABLE = "table"
@@ -255,12 +255,15 @@ def _merged_options(before: TableSpecification, wanted: TableSpecification) -> d
     given = dict(wanted.options)
     unnamed = "input" if wanted.table_options.log else "none"
     current = before.options.get("changelog-producer", unnamed)
-    ends_feed = given.get("changelog-producer", current) != current or current == "none"
-    kept = {
-        name: value
-        for name, value in before.options.items()
-        if name not in given and not (ends_feed and name in FEED_OPTIONS)
+    producer = given.get("changelog-producer", current)
+    interval, retained = FEED_OPTIONS
+    ended = {
+        interval: current == "none" or producer != ChangelogProducer.FULL_COMPACTION,
+        retained: "none" in (current, producer),
     }
+    kept = {name: value for name, value in before.options.items() if not ended.get(name)}
+    if wanted.table_options.groups:  # both name the same groups, if perhaps with other blanks
+        kept = {name: kept[name] for name in kept if name.startswith("user.") or not name.endswith(".sequence-group")}
     return {**kept, **given}
 
 

@@ -107,6 +107,21 @@ class FeedJobRules(FeedCase):
         fed.abort_write(job)
         assert read_between(fed, "items", until) == []
 
+    @pytest.mark.parametrize("mode", [WriteMode.UPSERT, WriteMode.REPLACE])
+    def test_input_of_a_job_with_equal_keys(self, fed: Storage, mode: WriteMode) -> None:
+        """With `input` all rows of a key are recorded, by partition, then as staged, even if only the last counts."""
+        self.fed_target(fed, "input")
+        since = fed.changes("items").latest()
+        partitions: list[list[Record]] = [[{"id": 1, "n": 5}, {"id": 3}, {"id": 1, "n": 6}], [{"id": 1, "n": 5}]]
+        job, staged = self.stage_rows(fed, mode, partitions)
+        fed.commit_write(job, reversed(staged))
+        found = images(read_between(fed, "items", since))
+        assert [(kind, row["n"]) for kind, row in found if row["id"] == 1] == [("+U", 5), ("+U", 6), ("+U", 5)]
+        assert len(found) == 4
+        row = fed.table("items").read((1,))
+        assert row is not None
+        assert (row["n"], row["note"]) == (5, "x" if mode is WriteMode.UPSERT else None)
+
     @EACH
     def test_feed_of_a_job_that_fails(self, fed: Storage, producer: str) -> None:
         """A job that is refused, or aborted, leaves nothing in a feed."""

@@ -309,7 +309,7 @@ class OptionRules(MergeCase):
         assert storage.table("t").count() == 1
 
     def test_options_are_compared_by_meaning(self, typed: Storage) -> None:
-        """An option with its default value equals an absent one: `create_or_update` does nothing."""
+        """A default written out, the order of members and blanks mean nothing: `create_or_update` does nothing."""
         for spec, same in [
             (table(), {"write-mode": "change-log", "merge-engine": "deduplicate", "changelog-producer": "none"}),
             (table(AGGREGATION), {**AGGREGATION, "fields.default-aggregate-function": "last_non_null_value"}),
@@ -323,6 +323,10 @@ class OptionRules(MergeCase):
                     "fields.n.ignore-retract": "false",
                     "ignore-delete": "false",
                 },
+            ),
+            (
+                table({**PARTIAL, "fields.at,n.sequence-group": "text,gone"}),
+                {**PARTIAL, "fields.at, n.sequence-group": "gone, text"},
             ),
         ]:
             typed.admin.create(spec)

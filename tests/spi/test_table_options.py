@@ -148,7 +148,7 @@ def test_sequence_groups() -> None:
     options = TableSpecification(
         "t", FIELDS, ["id"], options={"merge-engine": "partial-update", "fields.n, b.sequence-group": "s , d"}
     ).table_options
-    assert options.groups == (SequenceGroup(("n", "b"), ("s", "d")),)
+    assert options.groups == (SequenceGroup(("n", "b"), ("d", "s")),)
 
 
 @pytest.mark.parametrize(

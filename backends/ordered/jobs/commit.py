@@ -13,7 +13,7 @@ from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import WriteMode
 from structable.spi.authors import feed_channel
 
-from .merging import BagRows, MergedRows
+from .merging import BagRows, MergedRows, ReplacedRows
 from .patching import PatchedRows
 from .rows import Fold, LastRows, LogRows
 from .staged import StagedRows, StagedRuns
@@ -31,9 +31,11 @@ def job_rows(
         return PatchedRows(binding, runs, skips_missing=skips_missing)
     if mode is WriteMode.CHANGES:
         return (BagRows if binding.keyless else MergedRows)(binding, runs, mode)
+    # A feed with the producer input holds all rows of a key.
     if mode is WriteMode.UPSERT and (options.merges or runs.mixed or binding.feeds_input):
-        # A feed with the producer input holds all rows of a key.
         return MergedRows(binding, runs, mode)
+    if mode is WriteMode.REPLACE and binding.feeds_input:
+        return ReplacedRows(binding, runs, mode)
     return LastRows(binding, runs, mode)
 
 

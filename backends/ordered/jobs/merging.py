@@ -1,4 +1,4 @@
-"""The rows of a job that are merged: by the table's engine, because they lack fields, or as equal rows of a bag."""
+"""The rows of a job whose keys may come several times: merged, recorded one by one, or equal rows of a bag."""
 
 from __future__ import annotations
 
@@ -63,6 +63,23 @@ class MergedRows(Fold[_Keyed]):
         if self.mode is WriteMode.CHANGES:
             return (((kind_of(raw), raw_key, raw[1:]), columns) for raw_key, raw, columns in rows)
         return (((RowKind.UPDATE_AFTER, raw_key, raw), columns) for raw_key, raw, columns in rows)
+
+
+class ReplacedRows(MergedRows):
+    """Writes the last staged row of each key, and records all of them."""
+
+    def __init__(self, binding: TableBinding, runs: StagedRuns, mode: WriteMode) -> None:
+        super().__init__(binding, runs, mode)
+        self.reads = binding.derives
+        self.refuses = not self._fit
+
+    def write(
+        self, group: _Keyed, old: bytes | None, writes: dict[bytes, bytes | None], records: list[EncodedChange]
+    ) -> None:
+        raw_key, rows = group
+        for record, _ in self._records(rows):
+            writes[raw_key] = self._row(raw_key, record[2])
+            records.append(record)
 
 
 class BagRows(MergedRows):
