@@ -80,8 +80,6 @@ class Records(Generic[R]):
         self._unchecked = not checked
         self.table: StructuredTable = source.table(definition.name)
         self.type = record_type
-        if self._storage is not None:
-            self._check()
 
     # Reading. The table is checked after the first read: a check before it would cost a round trip of its own.
 
@@ -334,8 +332,8 @@ class Records(Generic[R]):
 
     def _write(self, write: Callable[[StructuredTable], object]) -> None:
         """Write in one transaction."""
+        self._check()
         if self._storage is None:
-            self._check()
             write(self.table)
         else:
             name = self._definition.name
