@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable
 
-from structable.datasets.identifiers import ProgramRef, check_name, joined
+from structable.datasets.identifiers import ProgramRef, check_name, check_texts, joined
 from structable.datasets.records import Page, Records
 from structable.datasets.tables.applications import APPLICATIONS
 from structable.datasets.tables.schedules import SCHEDULE_TRIGGERS, SCHEDULES, Schedule, ScheduleStatus, ScheduleTrigger
@@ -197,8 +197,8 @@ MAX_TRIGGER_BYTES = 1_500
 
 
 def _checked(triggers: Iterable[str]) -> list[str]:
-    found = list(dict.fromkeys(triggers))
+    found = list(dict.fromkeys(check_texts(triggers, "triggers")))
     for trigger in found:
-        if not isinstance(trigger, str) or not 1 <= len(trigger.encode()) <= MAX_TRIGGER_BYTES or "\0" in trigger:
+        if not 1 <= len(trigger.encode()) <= MAX_TRIGGER_BYTES or "\0" in trigger:
             raise ValueError(f"trigger {trigger!r} is not a text of 1 to {MAX_TRIGGER_BYTES:,} bytes without NUL")
     return found
