@@ -293,6 +293,24 @@ def test_lacking_field_is_found_by_the_first_operation(store: Storage, operation
                 FIRST_OPERATIONS[operation](jobs)
 
 
+def test_open_document_whose_default_is_none_may_be_none(shared_store: Storage) -> None:
+    class Note(Record):
+        id: int
+        body: Annotated[Any, Json] = None
+
+    table = RecordTable(Note, "notes", key=("id",))
+    shared_store.admin.create(table.specification)
+    try:
+        notes = table(shared_store)
+        notes.put_many([Note(id=1), Note(id=2, body=[None])])
+        notes.change((2,), body=None)
+        assert notes.swap((1,), "body", None, 7)
+        assert list(notes.scan()) == [Note(id=1, body=7), Note(id=2)]
+        assert [one.id for one in notes.scan(where=col("body").is_null())] == [2]
+    finally:
+        shared_store.admin.drop(table.name)
+
+
 def test_classes_that_check_themselves_and_wide_ones(store: Storage) -> None:
     """Both are made another way than small plain classes."""
 
