@@ -9,7 +9,7 @@ from typing import TypeVar
 from structable.datasets.errors import NotFoundError, StaleGenerationError
 from structable.datasets.identifiers import check_name
 from structable.datasets.records import Page, Record, Records
-from structable.datasets.secrets.envelope import Sealed, open_sealed, rewrapped, seal
+from structable.datasets.secrets.envelope import Sealed, current_key, open_sealed, rewrapped, seal
 from structable.datasets.tables.secrets import SECRET_VALUES, SECRETS, Secret, SecretValue
 from structable.spi import Range, col
 
@@ -157,7 +157,7 @@ def rewrap(context: Context, records: Records[R], limit: int, sealed: Callable[[
     SecretError
         If a value was tampered with, or a master key is missing.
     """
-    current = context.current_key()
+    current, _ = current_key(context.keys)
     others: list[R] = []
     # Two ranges of the index; one inequality would read every row.
     for other in (col("key_id") < current, col("key_id") > current):

@@ -106,6 +106,31 @@ class TestSecrets:
                 with pytest.raises(SecretError, match="keys="):
                     act()
 
+    @pytest.mark.parametrize(
+        "lacking", [KeyError("k1"), None, "1" * 32, b"short"], ids=["raises", "none", "str", "short"]
+    )
+    def test_provider_that_lacks_a_key(self, begin: Begin, shared_store: Storage, lacking: object) -> None:
+        class Mapping:
+            def key(self, key_id: str) -> bytes:
+                if isinstance(lacking, KeyError):
+                    raise lacking
+                return lacking  # type: ignore[return-value]
+
+            def current(self) -> tuple[str, bytes]:
+                return "k2", self.key("k2")
+
+        with begin() as s:
+            s.secrets.put("default", "a", VALUE)
+        with SystemData.open(shared_store, keys=Mapping()).transaction() as s:
+            for act in (
+                lambda: s.secrets.get("default", "a"),
+                lambda: s.secrets.put("default", "b", VALUE),
+                lambda: s.secrets.rewrap(1),
+            ):
+                with pytest.raises(SecretError):
+                    act()
+            assert s.secrets.describe("default", "b") is None
+
     def test_rewrap_goes_to_the_current_key(self, begin: Begin, keys: Keys) -> None:
         with begin() as s:
             for name in "abc":
