@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from collections.abc import Iterable
 
 from structable.datasets.identifiers import ProgramRef, check_name, check_texts, joined
@@ -13,12 +14,16 @@ from structable.spi import Range
 
 from .context import Dataset
 
+MAX_TRIGGER_BYTES = 1_500
 _PROGRAM = "program:"
 
 
 def program_trigger(ref: ProgramRef) -> str:
-    """Return the prefix of a trigger by a program; `drop_program` finds triggers by it."""
-    return _PROGRAM + joined(*ref)
+    """Return the trigger of a program, by which `drop_program` finds its schedules; a long one has a digest."""
+    text = joined(*ref)
+    if len(_PROGRAM) + len(text.encode()) > MAX_TRIGGER_BYTES:
+        text = hashlib.sha256(text.encode()).hexdigest()
+    return _PROGRAM + text
 
 
 class Schedules(Dataset):
@@ -191,9 +196,6 @@ class Schedules(Dataset):
             )
             for number, trigger in enumerate(triggers)
         )
-
-
-MAX_TRIGGER_BYTES = 1_500
 
 
 def _checked(triggers: Iterable[str]) -> list[str]:

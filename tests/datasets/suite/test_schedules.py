@@ -111,6 +111,16 @@ class TestSchedules:
             assert left.text == "default/shop%2Fx/y"
             assert right.text == "default/shop/x%2Fy"
 
+    def test_programs_of_any_names_have_triggers(self, begin: Begin) -> None:
+        long = "/" * 255
+        one, other = ProgramRef("default", long, long, long), ProgramRef("default", long, long, "%" * 255)
+        with begin() as s:
+            for number, ref in enumerate((one, other)):
+                add(s, program_trigger(ref), name=str(number))
+        with begin() as s:
+            assert [found.schedule for found in s.schedules.by_trigger(program_trigger(other))] == ["1"]
+            assert [found.schedule for found in s.schedules.drop_program(one)] == ["0"]
+
     def test_schedule_and_deletion_of_its_application_exclude_each_other(self, begin: Begin) -> None:
         with begin() as s:
             s.applications.deploy("default", "shop", "1", {})
