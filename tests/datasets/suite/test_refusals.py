@@ -65,6 +65,17 @@ def _lineage(properties: dict[str, str]) -> FieldLineage:
     return FieldLineage({DatasetRef("default", "people"): properties}, [], [READ])
 
 
+def _wide_lineage() -> FieldLineage:
+    """Return operations whose summary is larger than a row, although they are not."""
+    source, fields = DatasetRef("default", "\1" * 255), tuple(map(str, range(5_500)))  # 6 bytes of JSON a character
+    operations = [
+        FieldOperation("read", outputs=fields, source=source),
+        FieldOperation("sum", inputs=tuple(("read", field) for field in fields), outputs=("sum",)),
+        FieldOperation("write", inputs=(("sum", "sum"),), destination=DatasetRef("default", "sums")),
+    ]
+    return FieldLineage([source], [DatasetRef("default", "sums")], operations)
+
+
 REFUSED: dict[str, Callable[[Session], object]] = {
     "value of a secret": lambda s: s.secrets.put("default", "password", b"x" * MAX_ROW_SIZE),
     "properties of a secret": lambda s: s.secrets.put("default", "password", b"new", properties=NOT_JSON),
@@ -76,6 +87,7 @@ REFUSED: dict[str, Callable[[Session], object]] = {
     "time of a dropped program": lambda s: s.schedules.drop_program(WEB, at=NAIVE),
     "late notification": lambda s: _notify(s, NOT_JSON),
     "properties of an endpoint": lambda s: s.field_lineage.add(WEB.run(new_run_id()), _lineage({"a": "\ud800"})),
+    "summary of lineage": lambda s: s.field_lineage.add(WEB.run(new_run_id()), _wide_lineage()),
     "profile of a run": lambda s: s.runs.provision(WEB, new_run_id(), version="1", source=1, profile="p" * 1_990),
     "time of a deleted version": lambda s: s.applications.delete_version("default", "shop", "2", at=NAIVE),
     "application of a token": lambda s: s.workflows.set_token(LONG.ref, LONG.run, {}),
