@@ -144,6 +144,24 @@ class TestSecrets:
         with begin() as s:
             assert {s.secrets.get("default", name) for name in "abc"} == {VALUE}
 
+    def test_rewrap_of_a_tampered_value_writes_nothing(self, begin: Begin, keys: Keys) -> None:
+        with begin() as s:
+            for name in "abc":
+                s.secrets.put("default", name, VALUE)
+            s.credentials.put_profile("default", "a", provisioner="p", data=VALUE)
+            s.credentials.put_identity("default", "a", profile="default/a", data=VALUE)
+            tampered(s, TABLE, {"namespace": "default", "secret": "b", "version": 1}, "wrapped")
+            tampered(s, "sys_credential_identities", {"namespace": "default", "identity": "a"}, "wrapped")
+        keys.now = "k2"
+        with begin() as s:
+            for rewrap in (s.secrets.rewrap, s.credentials.rewrap):
+                with pytest.raises(SecretError):
+                    rewrap(10)
+        with begin() as s:
+            for table, number in ((TABLE, 3), ("sys_credential_profiles", 1)):
+                with s.tx.table(table).scan() as rows:
+                    assert [row["key_id"] for row in rows] == ["k1"] * number
+
     def test_stored_rows_and_texts_show_nothing(self, begin: Begin, keys: Keys) -> None:
         with begin() as s:
             s.secrets.put("default", "a", VALUE)
