@@ -89,23 +89,29 @@ class Schedules(Dataset):
         schedule: str,
         definition: object,
         *,
-        triggers: Iterable[str],
+        triggers: Iterable[str] | None = None,
         at: dt.datetime | None = None,
     ) -> Schedule:
-        """Replace definition and triggers; the status stays, and the generation grows by one.
+        """Replace the definition; the status stays, and the generation grows by one.
+
+        Parameters
+        ----------
+        triggers : iterable of str, optional
+            The new triggers; the present ones stay, if not given.
 
         Raises
         ------
         NotFoundError
             If there is no such schedule.
         """
-        wanted = _checked(triggers)
+        wanted = None if triggers is None else _checked(triggers)
         key = (namespace, application, schedule)
         before = self._schedules.require(*key)
         now = self._context.now(at)
         self._schedules.change(key, definition=definition, generation=before.generation + 1, updated=now)
-        self._triggers.delete_all(Range.prefix(key))
-        self._put_triggers(before, wanted)
+        if wanted is not None:
+            self._triggers.delete_all(Range.prefix(key))
+            self._put_triggers(before, wanted)
         return self._schedules.require(*key)
 
     def set_status(

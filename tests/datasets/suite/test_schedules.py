@@ -57,8 +57,13 @@ class TestSchedules:
             assert (changed.status, changed.generation, changed.definition) == (ScheduleStatus.SCHEDULED, 2, {"x": 1})
             assert s.schedules.by_trigger("time:nightly") == []
             assert s.schedules.by_trigger("data:stock") == [changed]
+            again = s.schedules.update(*KEY, {"x": 2})
+            assert (again.status, again.generation, again.definition) == (ScheduleStatus.SCHEDULED, 3, {"x": 2})
+            assert s.schedules.triggers(*KEY) == ["data:stock"]
+            assert s.schedules.update(*KEY, {}, triggers=[]).generation == 4
+            assert s.schedules.triggers(*KEY) == []
             with pytest.raises(NotFoundError):
-                s.schedules.update("default", "shop", "absent", {}, triggers=[])
+                s.schedules.update("default", "shop", "absent", {})
 
     def test_deleted_ones_leave_no_trigger(self, begin: Begin) -> None:
         with begin() as s:
