@@ -85,7 +85,11 @@ class Records(Generic[R]):
 
     def get(self, *key: object) -> R | None:
         """Return the record of this key, or None."""
-        row = self.table.read(key if self._is_plain else self._codec.encode_key(key))  # type: ignore[arg-type] # as there
+        try:
+            row = self.table.read(key if self._is_plain else self._codec.encode_key(key))  # type: ignore[arg-type] # as there
+        except InvalidFieldError:
+            self._check()  # as in `_read`, without its call
+            raise
         if self._unchecked:
             self._check()
         return None if row is None else self._definition.decode(row)

@@ -293,6 +293,20 @@ def test_lacking_field_is_found_by_the_first_operation(store: Storage, operation
                 FIRST_OPERATIONS[operation](jobs)
 
 
+def test_table_of_another_key(store: Storage) -> None:
+    class Other(Record):
+        number: int
+        kind: Kind
+
+    others = RecordTable(Other, "record_tests", key=("number",))
+    assert others.check(JOBS.specification) == [
+        "record_tests has the key ('kind', 'number'); ('number',) is needed",
+    ]
+    for call in (lambda: others(store).get(1), lambda: others(store).delete(1), lambda: others(store).get_many([(1,)])):
+        with pytest.raises(SchemaMissingError, match=r"record_tests\.primary_key"):
+            call()
+
+
 def test_open_document_whose_default_is_none_may_be_none(shared_store: Storage) -> None:
     class Note(Record):
         id: int
