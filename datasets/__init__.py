@@ -64,8 +64,20 @@ from .tables.catalog import DatasetInstance, DatasetKind, DatasetModule, Metadat
 from .tables.field_lineage import Direction, EndpointField, FieldLineage, FieldOperation
 from .tables.jobs import Job, JobState
 from .tables.lineage import Access, DatasetAccess
-from .tables.namespaces import Config, Namespace, Profile, ProfileStatus
-from .tables.platform import Capability, LogFile, Operation, OperationStatus, Peer, PeerState, Side, SyncState
+from .tables.namespaces import Config, Namespace, Profile, ProfileAssignment, ProfileStatus
+from .tables.platform import (
+    Capability,
+    CapabilityOperation,
+    LogCheckpoint,
+    LogFile,
+    Operation,
+    OperationStatus,
+    Peer,
+    PeerState,
+    Repository,
+    Side,
+    SyncState,
+)
 from .tables.runs import ClusterStatus, ProvisioningTask, RemoteRuntime, Run, RunStatus, WorkflowNode, WorkflowRun
 from .tables.schedules import Schedule, ScheduleJobState, ScheduleStatus
 from .tables.secrets import CredentialIdentity, CredentialProfile, Owner, Secret
@@ -93,6 +105,7 @@ __all__ = [
     "ArtifactRange",
     "Batch",
     "Capability",
+    "CapabilityOperation",
     "Changed",
     "ClusterStatus",
     "Config",
@@ -121,6 +134,7 @@ __all__ = [
     "KeyProvider",
     "Leader",
     "Lease",
+    "LogCheckpoint",
     "LogFile",
     "Message",
     "Metadata",
@@ -135,6 +149,7 @@ __all__ = [
     "Plugin",
     "Preferences",
     "Profile",
+    "ProfileAssignment",
     "ProfileStatus",
     "ProgramRef",
     "ProvidedClass",
@@ -142,6 +157,7 @@ __all__ = [
     "ProvisioningTask",
     "Queue",
     "RemoteRuntime",
+    "Repository",
     "Resolved",
     "Run",
     "RunOperations",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import secrets
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from structable.spi.authors import is_aware, own_class, plain_datetime, shown
@@ -85,6 +86,21 @@ def check_names(**names: str) -> None:
         check_name(name, what)
 
 
+def check_texts(texts: Iterable[str], what: str) -> list[str]:
+    """Return the texts as a list.
+
+    Raises
+    ------
+    ValueError
+        If they are not a list of texts. A single text is not one: its characters would be taken.
+    """
+    if not isinstance(texts, str) and isinstance(texts, Iterable):
+        found = list(texts)
+        if all(isinstance(one, str) for one in found):
+            return found
+    raise ValueError(f"the {what} are {shown(texts)}; they must be a list of texts")
+
+
 def joined(*names: str) -> str:
     """Return names as one text with slashes between them.
 
@@ -145,6 +161,18 @@ def check_run_id(run: str) -> str:
     if not isinstance(run, str) or not _RUN_ID.match(run):
         raise ValueError(f"run {shown(run)} is not a UUIDv7 in lower case; new_run_id() makes one")
     return run
+
+
+def check_run_ref(namespace: str, application: str, program_type: str, program: str, run: str) -> RunRef:
+    """Return the reference to a run of checked names.
+
+    Raises
+    ------
+    ValueError
+        If the run id is not a UUIDv7, or another name has not 1 to 255 bytes.
+    """
+    check_names(namespace=namespace, application=application, program_type=program_type, program=program)
+    return RunRef(namespace, application, program_type, program, check_run_id(run))
 
 
 def _millis(at: dt.datetime) -> int:

@@ -161,6 +161,8 @@ def _record_field(record_type: type, info: msgspec.structs.FieldInfo) -> RecordF
     annotation, inner = _without_marks(annotation)
     marks |= inner
     field, coding = _field(where, info.name, annotation, marks)
+    if annotation in (Any, object) and info.default is None:  # None is one of its values, and what a null reads as
+        optional = True
     return RecordField(field, coding, annotation, optional, not info.required, _default(info))
 
 

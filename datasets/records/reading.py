@@ -25,17 +25,17 @@ class RecordIterator(Iterator[R], Generic[R]):
         From `next`, once the iterator was closed or its transaction ended.
     """
 
-    __slots__ = ("_records", "_rows")
+    __slots__ = ("_decode", "_rows")
 
     def __init__(self, rows: RowIterator, decode: Callable[[Row], R]) -> None:
         self._rows = rows
-        self._records = map(decode, rows)
+        self._decode = decode
 
     def __iter__(self) -> Iterator[R]:  # so that a loop makes no call of ours for each row
-        return self._records
+        return map(self._decode, self._rows)
 
     def __next__(self) -> R:
-        return next(self._records)
+        return self._decode(next(self._rows))
 
     def close(self) -> None:
         """Release the snapshot; idempotent."""

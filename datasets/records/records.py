@@ -80,14 +80,16 @@ class Records(Generic[R]):
         self._unchecked = not checked
         self.table: StructuredTable = source.table(definition.name)
         self.type = record_type
-        if self._storage is not None:
-            self._check()
 
     # Reading. The table is checked after the first read: a check before it would cost a round trip of its own.
 
     def get(self, *key: object) -> R | None:
         """Return the record of this key, or None."""
-        row = self.table.read(key if self._is_plain else self._codec.encode_key(key))  # type: ignore[arg-type] # as there
+        try:
+            row = self.table.read(key if self._is_plain else self._codec.encode_key(key))  # type: ignore[arg-type] # as there
+        except InvalidFieldError:
+            self._check()  # as in `_read`, without its call
+            raise
         if self._unchecked:
             self._check()
         return None if row is None else self._definition.decode(row)
@@ -334,8 +336,8 @@ class Records(Generic[R]):
 
     def _write(self, write: Callable[[StructuredTable], object]) -> None:
         """Write in one transaction."""
+        self._check()
         if self._storage is None:
-            self._check()
             write(self.table)
         else:
             name = self._definition.name

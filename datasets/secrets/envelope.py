@@ -49,7 +49,7 @@ def seal(keys: KeyProvider | None, table: str, key: tuple[str | int, ...], value
     """
     if not isinstance(value, bytes):
         raise TypeError(f"a sealed value must be bytes, not {type(value).__name__}")
-    key_id, master = _provider(keys).current()
+    key_id, master = current_key(keys)
     associated = _associated_data(table, key)
     data_key, nonce = os.urandom(KEY_BYTES), os.urandom(NONCE_BYTES)
     data = _cipher(data_key).encrypt(nonce, value, associated)
@@ -77,10 +77,24 @@ def rewrapped(keys: KeyProvider | None, table: str, key: tuple[str | int, ...], 
     SecretError
         As `open_sealed`.
     """
-    provider, associated = _provider(keys), _associated_data(table, key)
-    data_key = _unwrap(provider, sealed, associated, table, key)
-    key_id, master = provider.current()
+    associated = _associated_data(table, key)
+    data_key = _unwrap(_provider(keys), sealed, associated, table, key)
+    key_id, master = current_key(keys)
     return sealed._replace(key_id=key_id, wrapped=_wrap(key_id, master, data_key, associated))
+
+
+def current_key(keys: KeyProvider | None) -> tuple[str, bytes]:
+    """Return the id and the master key that new values are sealed with.
+
+    Raises
+    ------
+    SecretError
+        If there is no provider, or no master key.
+    """
+    try:
+        return _provider(keys).current()
+    except LookupError:  # of a provider over a mapping; from None, as its traceback may hold other keys
+        raise SecretError("the provider has no current master key") from None
 
 
 def _provider(keys: KeyProvider | None) -> KeyProvider:
@@ -90,8 +104,9 @@ def _provider(keys: KeyProvider | None) -> KeyProvider:
 
 
 def _cipher(key: bytes) -> AESGCM:
-    if len(key) != KEY_BYTES:
-        raise SecretError(f"a master key has {len(key)} bytes; it must have {KEY_BYTES}")
+    if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+        given = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
+        raise SecretError(f"the provider gave {given} as a master key; it must be {KEY_BYTES} bytes")
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
@@ -106,7 +121,11 @@ def _wrap(key_id: str, master: bytes, data_key: bytes, associated: bytes) -> byt
 
 def _unwrap(keys: KeyProvider, sealed: Sealed, associated: bytes, table: str, key: tuple[str | int, ...]) -> bytes:
     nonce, wrapped = sealed.wrapped[:NONCE_BYTES], sealed.wrapped[NONCE_BYTES:]
-    return _decrypt(keys.key(sealed.key_id), nonce, wrapped, associated + _part(sealed.key_id), table, key)
+    try:
+        master = keys.key(sealed.key_id)
+    except LookupError:
+        raise SecretError(f"table {table!r}, row {key!r}: the provider has no key {sealed.key_id!r}") from None
+    return _decrypt(master, nonce, wrapped, associated + _part(sealed.key_id), table, key)
 
 
 def _decrypt(

@@ -19,15 +19,21 @@ class KeyProvider(Protocol):
     """Gives master keys of 32 bytes by their ids; they are never in the store."""
 
     def current(self) -> tuple[str, bytes]:
-        """Return the id and the key that new values are sealed with."""
+        """Return the id and the key that new values are sealed with.
+
+        Raises
+        ------
+        SecretError, LookupError
+            If there is none; the caller of the datasets gets a `SecretError`.
+        """
 
     def key(self, key_id: str) -> bytes:
         """Return the key of an id.
 
         Raises
         ------
-        SecretError
-            If there is none.
+        SecretError, LookupError
+            If there is none; the caller of the datasets gets a `SecretError`.
         """
 
 

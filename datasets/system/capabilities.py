@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable
 
 from structable.datasets.errors import InUseError
-from structable.datasets.identifiers import check_name
+from structable.datasets.identifiers import check_name, check_texts
 from structable.datasets.tables.platform import CAPABILITIES, CAPABILITY_OPERATIONS, Capability, CapabilityOperation
 
 from .context import Dataset
@@ -58,5 +58,7 @@ class PlatformCapabilities(Dataset):
 
     def enabled(self, capabilities: Iterable[str]) -> set[str]:
         """Return the names among these whose capability is enabled."""
-        found = self._context.records(CAPABILITIES).get_many([(name,) for name in capabilities])
+        found = self._context.records(CAPABILITIES).get_many(
+            [(name,) for name in check_texts(capabilities, "capabilities")]
+        )
         return {one.capability for one in found if one.status == ENABLED}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from structable.datasets.coordination import fences
 from structable.datasets.coordination.beats import Watch
-from structable.datasets.errors import SecretError
 from structable.datasets.records import Record, Records, RecordTable
 from structable.datasets.records.record_table import PrefixedTables
 from structable.datasets.tables.coordination import FENCES
@@ -129,18 +128,6 @@ class Context:
         """Exclude every transaction that shares a fence."""
         fences.exclude(self.tx, self._tables[FENCES].name, scope)
         self._fenced.add(scope)
-
-    def current_key(self) -> str:
-        """Return the id of the current master key.
-
-        Raises
-        ------
-        SecretError
-            If there is no provider of master keys, or no key.
-        """
-        if self.keys is None:
-            raise SecretError("sealed values need master keys: SystemData.open(..., keys=FileKeys(path))")
-        return self.keys.current()[0]
 
     def member_of(self, namespace: str) -> None:
         """Share the fence of a namespace to which something is added.

@@ -166,8 +166,7 @@ class Credentials(Dataset):
         SecretError
             If some were tampered with, or a master key is missing.
         """
-        done = rewrap(self._context, self._profiles, limit, _sealed)
-        return done + rewrap(self._context, self._identities, limit - done, _sealed)
+        return rewrap(self._context, limit, (self._profiles, _sealed), (self._identities, _sealed))
 
     def _seal(self, records: Records[R], key: tuple[str, str], data: bytes) -> Sealed:
         return seal(self._context.keys, records.table.specification.name, key, data)

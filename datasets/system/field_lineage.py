@@ -122,18 +122,22 @@ class FieldLineages(Dataset):
         return len(old)
 
     def _put_operations(self, checksum: str, operations: tuple[FieldOperation, ...]) -> None:
-        self._operations.put(LineageOperations(checksum=checksum, operations=operations))
         found = origins(operations)
         written: dict[DatasetRef, list[str]] = defaultdict(list)
         for field in sorted(found.incoming):
             written[DatasetRef(field.namespace, field.endpoint)].append(field.field)
-        self._context.records(LINEAGE_DESTINATIONS).put_many(
+        destinations = [
             LineageDestination(
                 checksum=checksum, endpoint_namespace=endpoint.namespace, endpoint=endpoint.dataset, fields=fields
             )
             for endpoint, fields in written.items()
-        )
-        self._context.records(LINEAGE_SUMMARIES).put_many(_summaries(checksum, found))
+        ]
+        summaries = list(_summaries(checksum, found))
+        self._context.check(LINEAGE_DESTINATIONS, destinations)
+        self._context.check(LINEAGE_SUMMARIES, summaries)
+        self._operations.put(LineageOperations(checksum=checksum, operations=operations))
+        self._context.records(LINEAGE_DESTINATIONS).put_many(destinations)
+        self._context.records(LINEAGE_SUMMARIES).put_many(summaries)
 
     def _drop_unused(self, checksums: set[str]) -> None:
         """Delete the operations that no endpoint names any more."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from structable.datasets.errors import StaleGenerationError
-from structable.datasets.identifiers import check_name
+from structable.datasets.identifiers import check_name, check_texts
 from structable.datasets.records import Records
 from structable.datasets.tables.catalog import METADATA, METADATA_TERMS, Metadata, MetadataScope, MetadataTerm
 from structable.spi import col
@@ -48,7 +48,7 @@ class MetadataSets(Dataset):
             entity=check_name(entity, "entity"),
             scope=MetadataScope(scope),
             properties=dict(properties),
-            tags=sorted(dict.fromkeys(tags)),
+            tags=sorted(set(check_texts(tags, "tags"))),
             generation=stored + 1,
         )
         self._context.check(METADATA, [after])
@@ -62,7 +62,7 @@ class MetadataSets(Dataset):
             entity,
             scope,
             {} if before is None else before.properties,
-            [*([] if before is None else before.tags), *tags],
+            [*([] if before is None else before.tags), *check_texts(tags, "tags")],
         )
 
     def remove(self, entity: str, scope: MetadataScope) -> None:

@@ -8,9 +8,10 @@ from structable.datasets.errors import IllegalTransitionError
 from structable.datasets.identifiers import check_name
 from structable.datasets.records import Page
 from structable.datasets.tables.platform import OPERATIONS, Operation, OperationStatus
-from structable.spi import Filter, Range, col
+from structable.spi import Filter, col
 
 from .context import Dataset
+from .newest import newest_first
 
 _S = OperationStatus
 _NEXT: dict[OperationStatus, tuple[OperationStatus, ...]] = {
@@ -25,10 +26,7 @@ _OPEN = tuple(status for status, following in _NEXT.items() if following)
 
 
 class Operations(Dataset):
-    """The dataset `operations`: STARTING, RUNNING, STOPPING, and the final states SUCCEEDED, FAILED and KILLED.
-
-    With ids that grow with time, such as those from `new_run_id`, pages are newest first.
-    """
+    """The dataset `operations`: STARTING, RUNNING, STOPPING, and the final states SUCCEEDED, FAILED and KILLED."""
 
     def create(
         self, namespace: str, operation: str, *, kind: str, details: object = None, at: dt.datetime | None = None
@@ -96,14 +94,12 @@ class Operations(Dataset):
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[Operation]:
-        """Return a page of a namespace's operations, of a kind and of a status if given, the largest id first."""
+        """Return a page of a namespace's operations, of a kind and of a status if given, the one begun last first."""
         where: Filter | None = None if kind is None else col("kind") == kind
         if status is not None:
             of_status = col("status") == OperationStatus(status)
             where = of_status if where is None else where & of_status
-        return self._context.records(OPERATIONS).page(
-            Range.prefix((namespace,)), cursor=cursor, limit=limit, reverse=True, where=where
-        )
+        return newest_first(self._context.records(OPERATIONS), (namespace,), "started", where, cursor, limit)
 
     def count_open(self) -> int:
         """Return the number of operations that have not ended, in all namespaces."""

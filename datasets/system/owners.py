@@ -104,7 +104,7 @@ class Owners(Dataset):
         SecretError
             If one was tampered with, or a master key is missing.
         """
-        return rewrap(self._context, self._owners, limit, _sealed)
+        return rewrap(self._context, limit, (self._owners, _sealed))
 
     @property
     def _table(self) -> str:

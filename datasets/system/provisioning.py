@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable
 
-from structable.datasets.identifiers import RunRef, check_name, check_run_id
+from structable.datasets.identifiers import RunRef, check_name, check_run_ref, check_texts
 from structable.datasets.records import Page
 from structable.datasets.tables.runs import (
     HEARTBEATS,
@@ -44,13 +44,15 @@ class Provisioning(Dataset):
         attempts: int = 0,
         at: dt.datetime | None = None,
     ) -> ProvisioningTask:
-        """Store a task, replacing the previous one."""
+        """Store a task, replacing the previous one.
+
+        Raises
+        ------
+        ValueError
+            If the run id is not a UUIDv7, or a name is invalid.
+        """
         made = ProvisioningTask(
-            namespace=namespace,
-            application=application,
-            program_type=program_type,
-            program=program,
-            run=check_run_id(run),
+            **check_run_ref(namespace, application, program_type, program, run)._asdict(),
             kind=check_name(kind, "kind"),
             state=state,
             task=task,
@@ -109,13 +111,15 @@ class RemoteRuntimes(Dataset):
         options: object = None,
         at: dt.datetime | None = None,
     ) -> None:
-        """Record a run to follow, in place of its former record."""
+        """Record a run to follow, in place of its former record.
+
+        Raises
+        ------
+        ValueError
+            If the run id is not a UUIDv7, or a name is invalid.
+        """
         kept = RemoteRuntime(
-            namespace=namespace,
-            application=application,
-            program_type=program_type,
-            program=program,
-            run=check_run_id(run),
+            **check_run_ref(namespace, application, program_type, program, run)._asdict(),
             options=options,
             added=self._context.now(at),
         )
@@ -140,14 +144,14 @@ class Heartbeats(Dataset):
 
     def beat(self, run: Run, at: dt.datetime | None = None) -> None:
         """Record that a run is alive in the minute of `at`, with its details."""
-        kept = Heartbeat(**run.run_ref._asdict(), minute=_minute(self._context.now(at)), record=run)
+        kept = Heartbeat(**check_run_ref(*run.run_ref)._asdict(), minute=_minute(self._context.now(at)), record=run)
         self._context.records(HEARTBEATS).put(kept)
 
     def between(self, namespaces: Iterable[str], begin: dt.datetime, end: dt.datetime) -> dict[RunRef, Run]:
         """Return the newest record of each run with a heartbeat from the minute of `begin` until before `end`."""
         begin, end = _minute(self._context.now(begin)), self._context.now(end)
         found: dict[RunRef, Run] = {}
-        for namespace in namespaces:
+        for namespace in check_texts(namespaces, "namespaces"):
             with self._context.records(HEARTBEATS).scan(Range((namespace, begin), (namespace, end))) as beats:
                 for beat in beats:
                     found[beat.record.run_ref] = beat.record

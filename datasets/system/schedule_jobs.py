@@ -157,10 +157,12 @@ class ScheduleJobs(Dataset):
         Raises
         ------
         ValueError
-            If the partition is not 0 to 15.
+            If the partition is not 0 to 15, or the limit negative.
         """
         if not 0 <= partition < PARTITIONS:
             raise ValueError(f"partition {partition!r}: it must be 0 to {PARTITIONS - 1}")
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit is {limit!r}; it must be at least 0")
         begin = (partition,) if after is None else (partition, after.schedule, after.generation)
         within = Range(begin, (partition,), begin_inclusive=after is None, end_inclusive=True)
         return self._scan(within)[:limit]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from collections.abc import Iterable
 
-from structable.datasets.identifiers import ProgramRef, check_name, joined
+from structable.datasets.identifiers import ProgramRef, check_name, check_texts, joined
 from structable.datasets.records import Page, Records
 from structable.datasets.tables.applications import APPLICATIONS
 from structable.datasets.tables.schedules import SCHEDULE_TRIGGERS, SCHEDULES, Schedule, ScheduleStatus, ScheduleTrigger
@@ -13,12 +14,16 @@ from structable.spi import Range
 
 from .context import Dataset
 
+MAX_TRIGGER_BYTES = 1_500
 _PROGRAM = "program:"
 
 
 def program_trigger(ref: ProgramRef) -> str:
-    """Return the prefix of a trigger by a program; `drop_program` finds triggers by it."""
-    return _PROGRAM + joined(*ref)
+    """Return the trigger of a program, by which `drop_program` finds its schedules; a long one has a digest."""
+    text = joined(*ref)
+    if len(_PROGRAM) + len(text.encode()) > MAX_TRIGGER_BYTES:
+        text = hashlib.sha256(text.encode()).hexdigest()
+    return _PROGRAM + text
 
 
 class Schedules(Dataset):
@@ -84,23 +89,29 @@ class Schedules(Dataset):
         schedule: str,
         definition: object,
         *,
-        triggers: Iterable[str],
+        triggers: Iterable[str] | None = None,
         at: dt.datetime | None = None,
     ) -> Schedule:
-        """Replace definition and triggers; the status stays, and the generation grows by one.
+        """Replace the definition; the status stays, and the generation grows by one.
+
+        Parameters
+        ----------
+        triggers : iterable of str, optional
+            The new triggers; the present ones stay, if not given.
 
         Raises
         ------
         NotFoundError
             If there is no such schedule.
         """
-        wanted = _checked(triggers)
+        wanted = None if triggers is None else _checked(triggers)
         key = (namespace, application, schedule)
         before = self._schedules.require(*key)
         now = self._context.now(at)
         self._schedules.change(key, definition=definition, generation=before.generation + 1, updated=now)
-        self._triggers.delete_all(Range.prefix(key))
-        self._put_triggers(before, wanted)
+        if wanted is not None:
+            self._triggers.delete_all(Range.prefix(key))
+            self._put_triggers(before, wanted)
         return self._schedules.require(*key)
 
     def set_status(
@@ -193,12 +204,9 @@ class Schedules(Dataset):
         )
 
 
-MAX_TRIGGER_BYTES = 1_500
-
-
 def _checked(triggers: Iterable[str]) -> list[str]:
-    found = list(dict.fromkeys(triggers))
+    found = list(dict.fromkeys(check_texts(triggers, "triggers")))
     for trigger in found:
-        if not isinstance(trigger, str) or not 1 <= len(trigger.encode()) <= MAX_TRIGGER_BYTES or "\0" in trigger:
+        if not 1 <= len(trigger.encode()) <= MAX_TRIGGER_BYTES or "\0" in trigger:
             raise ValueError(f"trigger {trigger!r} is not a text of 1 to {MAX_TRIGGER_BYTES:,} bytes without NUL")
     return found

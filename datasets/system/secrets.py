@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any
 
 from structable.datasets.errors import NotFoundError, StaleGenerationError
 from structable.datasets.identifiers import check_name
-from structable.datasets.records import Page, Record, Records
-from structable.datasets.secrets.envelope import Sealed, open_sealed, rewrapped, seal
+from structable.datasets.records import Page, Records
+from structable.datasets.secrets.envelope import Sealed, current_key, open_sealed, rewrapped, seal
 from structable.datasets.tables.secrets import SECRET_VALUES, SECRETS, Secret, SecretValue
 from structable.spi import Range, col
 
 from .context import Context, Dataset
-
-R = TypeVar("R", bound=Record)
 
 
 class Secrets(Dataset):
@@ -137,35 +135,36 @@ class Secrets(Dataset):
         SecretError
             If a value was tampered with, or a master key is missing.
         """
-        return rewrap(self._context, self._values, limit, _sealed)
+        return rewrap(self._context, limit, (self._values, _sealed))
 
 
 def _sealed(value: SecretValue) -> Sealed:
     return Sealed(value.key_id, value.wrapped, value.nonce, value.data)
 
 
-def rewrap(context: Context, records: Records[R], limit: int, sealed: Callable[[R], Sealed]) -> int:
+def rewrap(context: Context, limit: int, *parts: tuple[Records[Any], Callable[[Any], Sealed]]) -> int:
     """Wrap up to `limit` values of other master keys with the current one, and return their number.
 
     Parameters
     ----------
-    sealed : callable
-        Returns the sealed value of a record.
+    *parts : tuple of records and callable
+        Records with sealed values, and what returns the sealed value of one.
 
     Raises
     ------
     SecretError
-        If a value was tampered with, or a master key is missing.
+        If a value was tampered with, or a master key is missing; nothing is written.
     """
-    current = context.current_key()
-    others: list[R] = []
-    # Two ranges of the index; one inequality would read every row.
-    for other in (col("key_id") < current, col("key_id") > current):
-        with records.scan(where=other, order_by="key_id", limit=limit - len(others)) as found:
-            others += found
-    spec = records.table.specification
-    for one in others:
-        key = tuple(getattr(one, name) for name in spec.primary_key)
-        new = rewrapped(context.keys, spec.name, key, sealed(one))
+    current, _ = current_key(context.keys)
+    made: list[tuple[Records[Any], tuple[Any, ...], Sealed]] = []
+    for records, sealed in parts:
+        spec = records.table.specification
+        # Two ranges of the index; one inequality would read every row.
+        for other in (col("key_id") < current, col("key_id") > current):
+            with records.scan(where=other, order_by="key_id", limit=limit - len(made)) as found:
+                for one in found:
+                    key = tuple(getattr(one, name) for name in spec.primary_key)
+                    made.append((records, key, rewrapped(context.keys, spec.name, key, sealed(one))))
+    for records, key, new in made:
         records.change(key, key_id=new.key_id, wrapped=new.wrapped)
-    return len(others)
+    return len(made)

@@ -6,11 +6,11 @@ import datetime as dt
 
 from structable.datasets.identifiers import check_names
 from structable.datasets.records import Page
-from structable.datasets.records.cursors import check_limit, decode_cursor, encode_cursor
 from structable.datasets.tables.platform import REPOSITORIES, SYNC_STATES, Repository, Side, SyncState
-from structable.spi import Filter, Range, Value, col
+from structable.spi import Range, col
 
 from .context import Dataset
+from .newest import newest_first
 
 
 class SourceControl(Dataset):
@@ -106,27 +106,11 @@ class SourceControl(Dataset):
         ValueError
             If the order is another text.
         """
-        within = Range.prefix((namespace, Side(side)))
+        prefix = (namespace, Side(side))
         where = None if synced is None else col("synced") == synced
         states = self._context.records(SYNC_STATES)
         if order == "name":
-            return states.page(within, cursor=cursor, limit=limit, where=where)
+            return states.page(Range.prefix(prefix), cursor=cursor, limit=limit, where=where)
         if order != "modified":
             raise ValueError(f"order {order!r}: it must be 'name' or 'modified'")
-        check_limit(limit)
-        spec = states.table.specification
-        listing = repr((spec.name, "page", within, where, order))
-        if cursor is not None:
-            fields = tuple(spec.field(name) for name in ("modified", "kind", "name"))
-            behind = _before(*decode_cursor(cursor, listing, fields))
-            where = behind if where is None else where & behind
-        with states.scan(within, where=where, order_by="modified", reverse=True, limit=limit + 1) as found:
-            items = list(found)
-        last = items[limit - 1] if len(items) > limit else None
-        following = None if last is None else encode_cursor(listing, (last.modified, last.kind, last.name))
-        return Page(items[:limit], following)
-
-
-def _before(modified: Value, kind: Value, name: Value) -> Filter:
-    same = (col("kind") < kind) | ((col("kind") == kind) & (col("name") < name))
-    return (col("modified") < modified) | ((col("modified") == modified) & same)
+        return newest_first(states, prefix, "modified", where, cursor, limit)

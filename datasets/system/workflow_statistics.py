@@ -7,7 +7,7 @@ import datetime as dt
 import math
 from collections.abc import Iterable
 
-from structable.datasets.identifiers import ProgramRef, check_name, check_run_id
+from structable.datasets.identifiers import ProgramRef, check_names, check_run_id
 from structable.datasets.tables.runs import WORKFLOW_STATISTICS, WorkflowRun
 from structable.spi import Range
 
@@ -53,15 +53,16 @@ class WorkflowStatistics(Dataset):
         Raises
         ------
         ValueError
-            If the seconds are negative, or the time naive.
+            If the seconds are negative, the time naive, or a name invalid.
         """
         if seconds < 0:
             raise ValueError(f"a run took {seconds!r} seconds; it must be at least 0")
+        check_names(namespace=namespace, application=application, version=version, program=program)
         self._context.records(WORKFLOW_STATISTICS).put(
             WorkflowRun(
                 namespace=namespace,
                 application=application,
-                version=check_name(version, "version"),
+                version=version,
                 program=program,
                 started=self._context.now(started),
                 run=check_run_id(run),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 
-from structable.datasets.identifiers import ProgramRef, RunRef, check_name, check_run_id
+from structable.datasets.identifiers import ProgramRef, RunRef, check_name, check_run_id, check_run_ref
 from structable.datasets.tables.runs import WORKFLOW_NODES, WORKFLOW_TOKENS, WorkflowNode, WorkflowToken
 from structable.spi import Range
 
@@ -17,7 +17,7 @@ class Workflows(Dataset):
 
     def set_token(self, ref: ProgramRef, run: str, token: Mapping[str, object]) -> None:
         """Store the token of a run, replacing the previous one."""
-        key = _key(ref, run)
+        key = check_run_ref(*ref, run)
         self._context.records(WORKFLOW_TOKENS).put(WorkflowToken(**key._asdict(), token=dict(token)))
 
     def token(self, ref: ProgramRef, run: str) -> dict[str, object]:
@@ -48,7 +48,7 @@ class Workflows(Dataset):
         failure : JSON document, optional
             The error of a failed node.
         """
-        key = _key(ref, run)
+        key = check_run_ref(*ref, run)
         check_name(node, "node")
         if child_run is not None:
             check_run_id(child_run)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import get_type_hints
 
+from structable import datasets
 from structable.datasets import Session
 from tests.page_code import ROOT
 
@@ -15,6 +16,11 @@ from tests.page_code import ROOT
 def test_signatures_of_all_operations() -> None:
     text = "".join((ROOT / "docs" / "datasets.md").read_text(encoding="utf-8").split())
     assert [one for one in signatures() if "".join(one.split()) not in text] == []
+
+
+def test_classes_of_all_operations_are_exported() -> None:
+    named = {name for one in signatures() for name in re.findall(r"[A-Z]\w+", one.rpartition("-> ")[2])}
+    assert named - {"None"} - set(datasets.__all__) == set()
 
 
 def signatures() -> Iterator[str]:

@@ -26,7 +26,7 @@ from structable.datasets import (
     RecordTypeError,
     SchemaMissingError,
 )
-from structable.spi import Filter, InvalidFieldError, Range, Storage, col, connect
+from structable.spi import Filter, InvalidFieldError, Range, Storage, TransactionClosedError, col, connect
 
 Begin = Callable[[], AbstractContextManager["Records[Job]"]]
 
@@ -228,9 +228,24 @@ def test_default_fills_null(begin: Begin) -> None:
         assert jobs.require(Kind.BATCH, 1) == job(1)
 
 
-def test_lacking_field(store: Storage) -> None:
-    with pytest.raises(SchemaMissingError, match=r"record_tests\.priority"):
-        NEW_JOBS(store)
+def test_closed_scan_is_never_an_empty_one(store: Storage, begin: Begin) -> None:
+    with begin() as jobs:
+        jobs.put_many([job(number) for number in range(1, 4)])
+    with begin() as jobs:
+        for scan in (jobs.scan(), jobs.find("owner", None)):
+            assert next(scan) == job(1)
+            scan.close()
+            with pytest.raises(TransactionClosedError):
+                next(scan)
+            with pytest.raises(TransactionClosedError):
+                list(scan)
+    with store.transaction() as tx:
+        scan = JOBS(tx).scan()
+    for _ in range(2):
+        with pytest.raises(TransactionClosedError):
+            next(scan)
+        with pytest.raises(TransactionClosedError):
+            list(scan)
 
 
 def test_older_class_beside_a_newer(begin: Begin, store: Storage, shared_url: str) -> None:
@@ -260,17 +275,54 @@ FIRST_OPERATIONS: dict[str, Callable[[Records[NewJob]], object]] = {
     "count": lambda jobs: jobs.count(),
     "delete": lambda jobs: jobs.delete(Kind.BATCH, 1),
     "put": lambda jobs: jobs.put(NewJob(kind=Kind.BATCH, number=1)),
+    "put_many": lambda jobs: jobs.put_many([]),
+    "change": lambda jobs: jobs.change((Kind.BATCH, 1), priority=1),
+    "swap": lambda jobs: jobs.swap((Kind.BATCH, 1), "priority", None, 1),
+    "merge_document": lambda jobs: jobs.merge_document((Kind.BATCH, 1), "arguments", {}),
+    "find": lambda jobs: jobs.find("priority", 1),
     "increment": lambda jobs: jobs.increment((Kind.BATCH, 1), "attempts"),
     "scan": lambda jobs: jobs.scan(),
 }
 
 
 @pytest.mark.parametrize("operation", FIRST_OPERATIONS)
-def test_lacking_field_is_found_by_the_first_operation_of_a_transaction(store: Storage, operation: str) -> None:
+def test_lacking_field_is_found_by_the_first_operation(store: Storage, operation: str) -> None:
     with store.transaction() as transaction:
-        jobs = NEW_JOBS(transaction)
-        with pytest.raises(SchemaMissingError, match=r"record_tests\.priority"):
-            FIRST_OPERATIONS[operation](jobs)
+        for jobs in (NEW_JOBS(transaction), NEW_JOBS(store)):
+            with pytest.raises(SchemaMissingError, match=r"record_tests\.priority"):
+                FIRST_OPERATIONS[operation](jobs)
+
+
+def test_table_of_another_key(store: Storage) -> None:
+    class Other(Record):
+        number: int
+        kind: Kind
+
+    others = RecordTable(Other, "record_tests", key=("number",))
+    assert others.check(JOBS.specification) == [
+        "record_tests has the key ('kind', 'number'); ('number',) is needed",
+    ]
+    for call in (lambda: others(store).get(1), lambda: others(store).delete(1), lambda: others(store).get_many([(1,)])):
+        with pytest.raises(SchemaMissingError, match=r"record_tests\.primary_key"):
+            call()
+
+
+def test_open_document_whose_default_is_none_may_be_none(shared_store: Storage) -> None:
+    class Note(Record):
+        id: int
+        body: Annotated[Any, Json] = None
+
+    table = RecordTable(Note, "notes", key=("id",))
+    shared_store.admin.create(table.specification)
+    try:
+        notes = table(shared_store)
+        notes.put_many([Note(id=1), Note(id=2, body=[None])])
+        notes.change((2,), body=None)
+        assert notes.swap((1,), "body", None, 7)
+        assert list(notes.scan()) == [Note(id=1, body=7), Note(id=2)]
+        assert [one.id for one in notes.scan(where=col("body").is_null())] == [2]
+    finally:
+        shared_store.admin.drop(table.name)
 
 
 def test_classes_that_check_themselves_and_wide_ones(store: Storage) -> None:

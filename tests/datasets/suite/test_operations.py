@@ -6,7 +6,14 @@ import itertools
 
 import pytest
 
-from structable.datasets import AlreadyExistsError, IllegalTransitionError, NotFoundError, ProgramRef, new_run_id
+from structable.datasets import (
+    AlreadyExistsError,
+    IllegalTransitionError,
+    InvalidCursorError,
+    NotFoundError,
+    ProgramRef,
+    new_run_id,
+)
 from structable.datasets.tables.platform import OperationStatus
 from tests.datasets.conftest import Begin
 from tests.datasets.support.clock import Clock
@@ -55,19 +62,25 @@ class TestOperations:
                     assert found is not None
                     assert found.status == before
 
-    def test_pages_are_newest_first(self, begin: Begin) -> None:
+    def test_pages_are_newest_first(self, begin: Begin, clock: Clock) -> None:
         with begin() as s:
-            for name, kind in (("1", "pull"), ("2", "push"), ("3", "pull"), ("4", "pull")):
-                s.operations.create("default", name, kind=kind)
-            s.operations.move("default", "3", OperationStatus.FAILED)
+            s.namespaces.create("sales")
+            s.operations.create("sales", "z", kind="pull")
+            for name, kind in (("z", "pull"), ("y", "push"), ("b", "pull"), ("a", "pull")):
+                s.operations.create("default", name, kind=kind, at=clock.time)
+                clock.tick(name != "b")
+            s.operations.move("default", "b", OperationStatus.FAILED)
         with begin() as s:
-            assert [one.operation for one in s.operations.page("default").items] == ["4", "3", "2", "1"]
+            assert [one.operation for one in s.operations.page("default").items] == ["b", "a", "y", "z"]
             first = s.operations.page("default", "pull", limit=1)
             rest = s.operations.page("default", "pull", limit=5, cursor=first.next)
-            assert [one.operation for one in first.items + rest.items] == ["4", "3", "1"]
+            assert [one.operation for one in first.items + rest.items] == ["b", "a", "z"]
+            assert rest.next is None
             starting = s.operations.page("default", "pull", OperationStatus.STARTING)
-            assert [one.operation for one in starting.items] == ["4", "1"]
-            assert s.operations.count_open() == 3
+            assert [one.operation for one in starting.items] == ["a", "z"]
+            with pytest.raises(InvalidCursorError):
+                s.operations.page("default", "push", cursor=first.next)
+            assert s.operations.count_open() == 4
 
     def test_operations_belong_to_a_namespace(self, begin: Begin) -> None:
         with begin() as s, pytest.raises(NotFoundError):

@@ -57,8 +57,13 @@ class TestSchedules:
             assert (changed.status, changed.generation, changed.definition) == (ScheduleStatus.SCHEDULED, 2, {"x": 1})
             assert s.schedules.by_trigger("time:nightly") == []
             assert s.schedules.by_trigger("data:stock") == [changed]
+            again = s.schedules.update(*KEY, {"x": 2})
+            assert (again.status, again.generation, again.definition) == (ScheduleStatus.SCHEDULED, 3, {"x": 2})
+            assert s.schedules.triggers(*KEY) == ["data:stock"]
+            assert s.schedules.update(*KEY, {}, triggers=[]).generation == 4
+            assert s.schedules.triggers(*KEY) == []
             with pytest.raises(NotFoundError):
-                s.schedules.update("default", "shop", "absent", {}, triggers=[])
+                s.schedules.update("default", "shop", "absent", {})
 
     def test_deleted_ones_leave_no_trigger(self, begin: Begin) -> None:
         with begin() as s:
@@ -110,6 +115,16 @@ class TestSchedules:
             right = s.schedules.add("default", "shop", "x/y", {}, triggers=[])
             assert left.text == "default/shop%2Fx/y"
             assert right.text == "default/shop/x%2Fy"
+
+    def test_programs_of_any_names_have_triggers(self, begin: Begin) -> None:
+        long = "/" * 255
+        one, other = ProgramRef("default", long, long, long), ProgramRef("default", long, long, "%" * 255)
+        with begin() as s:
+            for number, ref in enumerate((one, other)):
+                add(s, program_trigger(ref), name=str(number))
+        with begin() as s:
+            assert [found.schedule for found in s.schedules.by_trigger(program_trigger(other))] == ["1"]
+            assert [found.schedule for found in s.schedules.drop_program(one)] == ["0"]
 
     def test_schedule_and_deletion_of_its_application_exclude_each_other(self, begin: Begin) -> None:
         with begin() as s:

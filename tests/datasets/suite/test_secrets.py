@@ -106,6 +106,31 @@ class TestSecrets:
                 with pytest.raises(SecretError, match="keys="):
                     act()
 
+    @pytest.mark.parametrize(
+        "lacking", [KeyError("k1"), None, "1" * 32, b"short"], ids=["raises", "none", "str", "short"]
+    )
+    def test_provider_that_lacks_a_key(self, begin: Begin, shared_store: Storage, lacking: object) -> None:
+        class Mapping:
+            def key(self, key_id: str) -> bytes:
+                if isinstance(lacking, KeyError):
+                    raise lacking
+                return lacking  # type: ignore[return-value]
+
+            def current(self) -> tuple[str, bytes]:
+                return "k2", self.key("k2")
+
+        with begin() as s:
+            s.secrets.put("default", "a", VALUE)
+        with SystemData.open(shared_store, keys=Mapping()).transaction() as s:
+            for act in (
+                lambda: s.secrets.get("default", "a"),
+                lambda: s.secrets.put("default", "b", VALUE),
+                lambda: s.secrets.rewrap(1),
+            ):
+                with pytest.raises(SecretError):
+                    act()
+            assert s.secrets.describe("default", "b") is None
+
     def test_rewrap_goes_to_the_current_key(self, begin: Begin, keys: Keys) -> None:
         with begin() as s:
             for name in "abc":
@@ -118,6 +143,24 @@ class TestSecrets:
         del keys.keys["k1"]
         with begin() as s:
             assert {s.secrets.get("default", name) for name in "abc"} == {VALUE}
+
+    def test_rewrap_of_a_tampered_value_writes_nothing(self, begin: Begin, keys: Keys) -> None:
+        with begin() as s:
+            for name in "abc":
+                s.secrets.put("default", name, VALUE)
+            s.credentials.put_profile("default", "a", provisioner="p", data=VALUE)
+            s.credentials.put_identity("default", "a", profile="default/a", data=VALUE)
+            tampered(s, TABLE, {"namespace": "default", "secret": "b", "version": 1}, "wrapped")
+            tampered(s, "sys_credential_identities", {"namespace": "default", "identity": "a"}, "wrapped")
+        keys.now = "k2"
+        with begin() as s:
+            for rewrap in (s.secrets.rewrap, s.credentials.rewrap):
+                with pytest.raises(SecretError):
+                    rewrap(10)
+        with begin() as s:
+            for table, number in ((TABLE, 3), ("sys_credential_profiles", 1)):
+                with s.tx.table(table).scan() as rows:
+                    assert [row["key_id"] for row in rows] == ["k1"] * number
 
     def test_stored_rows_and_texts_show_nothing(self, begin: Begin, keys: Keys) -> None:
         with begin() as s:
