@@ -35,6 +35,7 @@ from ._operations import (
 )
 from ._ranges import Range
 from ._rows import Row
+from ._rules.changes import check_changes
 from ._scans import RowIterator, ScanExplanation
 from ._specification import TableSpecification
 from ._values import Key, Value
@@ -341,8 +342,10 @@ class StructuredTable(Frames):
         Raises
         ------
         InvalidFieldError
-            If `changes` names a key field.
+            If `changes` names a key field, or is not a mapping.
         """
+        if changes is None:  # which would stand for a removal
+            check_changes(self.specification, changes)
         return self._write_range(RangeWrite("update_all", range, changes, where))
 
     def _scanned(self, scan: Scan) -> RowIterator:
