@@ -164,8 +164,7 @@ class StructuredTable(Frames):
         Returns
         -------
         list of tuple
-            The keys whose update was skipped, each once, in the order of their first skip. Without updates the list is
-            empty, and the store is not asked.
+            The skipped keys, each once, in the order of their first skip. Without updates the store is not asked.
         """
         self._admit(UPDATE_MANY.name)
         given = consumed(updates)
