@@ -35,6 +35,7 @@ from ._operations import (
 )
 from ._ranges import Range
 from ._rows import Row
+from ._rules.changes import check_changes
 from ._scans import RowIterator, ScanExplanation
 from ._specification import TableSpecification
 from ._values import Key, Value
@@ -163,8 +164,7 @@ class StructuredTable(Frames):
         Returns
         -------
         list of tuple
-            The keys whose update was skipped, each once, in the order of their first skip. Without updates the list is
-            empty, and the store is not asked.
+            The skipped keys, each once, in the order of their first skip. Without updates the store is not asked.
         """
         self._admit(UPDATE_MANY.name)
         given = consumed(updates)
@@ -341,8 +341,10 @@ class StructuredTable(Frames):
         Raises
         ------
         InvalidFieldError
-            If `changes` names a key field.
+            If `changes` names a key field, or is not a mapping.
         """
+        if changes is None:  # which would stand for a removal
+            check_changes(self.specification, changes)
         return self._write_range(RangeWrite("update_all", range, changes, where))
 
     def _scanned(self, scan: Scan) -> RowIterator:

@@ -74,8 +74,11 @@ class HBaseEngine(Engine):
         def fits(raw: bytes | None, steps: Sequence[BlindStep], others: Sequence[BlindStep]) -> bool:
             return self.upcalls.fits(raw, steps, others)
 
+        def check(key: bytes, value: bytes, steps: Sequence[BlindStep]) -> None:
+            self.upcalls.check(key, value, steps)
+
         self.tables = PrefixTables(gateway, layout)
-        self.transactions = Transactions(gateway, layout, settings, merge, fits)
+        self.transactions = Transactions(gateway, layout, settings, merge, fits, check)
         context = self.transactions.context
         self._unchecked = UncheckedWrites(gateway, layout)
         self._splits = Splits(gateway, layout, self.transactions.reader)

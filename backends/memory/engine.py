@@ -150,6 +150,7 @@ class MemoryEngine(Engine):
         for key, steps in changes.increments.items():
             before = stored.get(key, stored.number)
             value = self.upcalls.merge(before, steps)
+            self.upcalls.check(key, value, steps)
             merged.setdefault(steps[0].__class__, {})[key] = value
             if appends and (described := self.upcalls.describe(key, before, value, steps)) is not None:
                 feed, payload = described

@@ -168,7 +168,8 @@ class TableOverlay:
         found = self.snapshot_values(wanted, partial(values_of, self.snapshot))
         for raw_key, raw in zip(wanted, found, strict=True):
             if (puts or raw is None) and raw_key in increments:
-                self.write_raw(raw_key, self.binding.applied(raw, increments[raw_key]))
+                merged = self.binding.applied(raw, increments[raw_key])
+                self.write_raw(raw_key, self.binding.within_limits(raw_key, merged))
 
     def note_steps(self, steps: Mapping[bytes, tuple[BlindStep, ...]]) -> None:
         """Record steps of rows, to be applied at the commit."""

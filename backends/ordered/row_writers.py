@@ -105,7 +105,8 @@ class RowWriter:
                 or binding.feeds_input
                 or (binding.maintained and (field in binding.schema.maintained or table.is_absent(raw_key)))
             ):
-                return [(raw_key, binding.incremented(table.raw_value(raw_key), (step,)))], ()
+                raw = binding.incremented(table.raw_value(raw_key), (step,))
+                return [(raw_key, binding.within_limits(raw_key, raw))], ()
             table.note_steps({raw_key: (*increments.get(raw_key, ()), step)})
             return _NOTHING
         steps: dict[bytes, tuple[Increment, ...]] = {}
@@ -237,7 +238,7 @@ def _stepped_rows(table: TableOverlay, steps: Mapping[bytes, tuple[Increment, ..
     unknown = sorted(steps.keys() - known.keys()) if wanted else []
     rows = {**known, **dict(zip(unknown, table.raw_values(unknown), strict=True))}
     return {
-        raw_key: binding.incremented(rows[raw_key], some)
+        raw_key: binding.within_limits(raw_key, binding.incremented(rows[raw_key], some))
         for raw_key, some in steps.items()
         if raw_key in rows
         if raw_key in known

@@ -97,7 +97,7 @@ class OrderedStorage(Storage):
         if engine.traits.carries_signals:  # it wakes the listeners
             self._send = lambda channels: None
         try:
-            engine.start(Upcalls(self._merge, self._fits, self._describe, self._jobs.procedures()))
+            engine.start(Upcalls(self._merge, self._fits, self._check, self._describe, self._jobs.procedures()))
             if not read_only:
                 self._garbage.resume()
         except BaseException:
@@ -109,6 +109,9 @@ class OrderedStorage(Storage):
 
     def _fits(self, raw: bytes | None, steps: Sequence[BlindStep], others: Sequence[BlindStep]) -> bool:
         return self._catalog.bind(steps[0].schema).fits(raw, steps, others)
+
+    def _check(self, key: bytes, value: bytes, steps: Sequence[BlindStep]) -> None:
+        self._catalog.bind(steps[0].schema).within_limits(key, value)
 
     def _describe(
         self, key: bytes, before: bytes | None, after: bytes, steps: Sequence[BlindStep]

@@ -131,6 +131,7 @@ REFUSED: dict[str, Callable[[StructuredTable], object]] = {
     "a list as row": lambda table: table.upsert(cast(Any, [1])),
     "a number as row": lambda table: table.upsert(cast(Any, 1)),
     "a list as changes": lambda table: table.update_all(Range.all(), cast(Any, [])),
+    "None as changes": lambda table: table.update_all(Range.all(), cast(Any, None)),
     "a list as range": lambda table: table.delete_all(cast(Any, [])),
     "a bound that is a list": lambda table: table.scan(Range(cast(Any, [1]))),
     "a text as filter": lambda table: table.scan(where=cast(Any, "id = 1")),

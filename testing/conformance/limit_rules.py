@@ -114,6 +114,23 @@ class LimitRules(WritingCase):
         table.upsert({**key, "one": None, "two": more})  # the merge frees the size of the old value
         assert plain(table.scan(columns=["two"])) == [{**key, "two": more}]
 
+    @pytest.mark.parametrize("indexes", [[], ["n"]], ids=["blind", "indexed"])
+    def test_row_limit_counts_increments(self, storage: Storage, indexes: list[str]) -> None:
+        """An increment of a null adds the field's width to the row, and is rejected at the call or at the commit."""
+        storage.admin.create(LIMITED.evolve(fields=[*LIMITED.fields, Field.long("n")], indexes=indexes))
+        table = storage.table("limited")
+        full, other = ("f", b"", 1), ("k", b"", 1)
+        table.upsert({"k": "f", "b": b"", "i": 1, "one": b"1" * (8 * MEBIBYTE - 5)})
+        for increments in ([(full, "n", 1)], [(other, "n", 1), (full, "n", 0)]):
+            with pytest.raises(FieldSizeLimitError), storage.transaction() as transaction:
+                transaction.table("limited").increment_many(increments)
+            with pytest.raises(FieldSizeLimitError):
+                table.increment_many(increments)
+        with pytest.raises(FieldSizeLimitError) as refusal:
+            table.increment(full, "n")
+        assert (refusal.value.size, refusal.value.limit) == (8 * MEBIBYTE + 8, 8 * MEBIBYTE)
+        assert plain(table.scan(columns=["n"])) == [{"k": "f", "b": b"", "i": 1, "n": None}]
+
     def test_row_limit_counts_every_write_of_a_transaction(self, storage: Storage, begin: Begin) -> None:
         """A row that a transaction has read and filled up takes nothing more."""
         storage.admin.create(LIMITED)

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from structable.backends.hbase.layout import FAMILY, MARKER, VALUE
 from structable.backends.hbase.thrift.requests import Cells
-from structable.backends.ordered.engine import SPACE_BYTES, BlindStep, ReadSet
+from structable.backends.ordered.engine import SPACE_BYTES, ReadSet
 from structable.spi import TransactionConflictError
 
 from .context import PrefixContext
@@ -36,6 +36,7 @@ class Conflicts:
         self._status_table = context.status_table
         self._merge = context.merge
         self._fits = context.fits
+        self._check = context.check
         self._lease = context.settings.lease
 
     def check(
@@ -56,7 +57,7 @@ class Conflicts:
         self.settle(txid, start, {row_id: (intent, seen.get(row_id, {})) for row_id, intent in rows.items()})
         for row_id, intent in rows.items():
             if intent[0] in STEPS:
-                self._check_overflow(txid, timestamp, intent, seen.get(row_id, {}))
+                self._check_steps(txid, timestamp, row_id, intent, seen.get(row_id, {}))
 
     def settle(
         self,
@@ -138,8 +139,10 @@ class Conflicts:
             raise TransactionConflictError("a table's schema was changed since the transaction began")
         raise TransactionConflictError("another transaction wrote a row that this one writes")
 
-    def _check_overflow(self, txid: bytes, timestamp: int, intent: bytes, cells: Cells) -> None:
+    def _check_steps(self, txid: bytes, timestamp: int, row_id: RowId, intent: bytes, cells: Cells) -> None:
         """Reject steps that could overflow together with pending ones, whichever of them commit and in any order.
+
+        Steps are also rejected if the row would be too large with all of them.
 
         Every transaction writes its intent before it checks: the last one to check sees all others.
         """
@@ -148,13 +151,14 @@ class Conflicts:
             raise TransactionConflictError("another transaction committed a row that this one changes")
         steps = steps_of(intent)
         others = [(other, raw) for other, raw in intents_of(cells) if other != txid and raw[0] != LOCK]
-        if all(raw[0] == intent[0] for _, raw in others) and self._fits(
-            base.value, steps, [step for _, raw in others for step in steps_of(raw)]
-        ):
-            return  # nearly always they fit, even if all the others commit
+        beside = [step for _, raw in others for step in steps_of(raw)]
+        if all(raw[0] == intent[0] for _, raw in others) and self._fits(base.value, steps, beside):
+            # Nearly always they fit, even if all the others commit.
+            self._check(b"".join(row_id), self._merge(base.value, [*beside, *steps]), steps)
+            return
         statuses = self._status_table.statuses({other for other, _ in others})
         before: list[tuple[int, bytes]] = []
-        beside: list[BlindStep] = []
+        beside = []
         for other, raw in others:
             status = statuses.get(other)
             if status is not None and status.state == COMMITTED and status.commit < timestamp:
@@ -167,6 +171,7 @@ class Conflicts:
             raise TransactionConflictError(
                 "this change could overflow together with changes that are not yet committed; retry it"
             )
+        self._check(b"".join(row_id), self._merge(value, [*beside, *steps]), steps)
 
     def validate_markers(
         self, txid: bytes, start: int, timestamp: int, markers: Iterable[RowId], seen: Mapping[RowId, Cells]

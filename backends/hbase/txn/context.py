@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from structable.backends.hbase.layout import Layout
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.backends.ordered.engine import Fits, MergeFunction
+from structable.backends.ordered.engine import Check, Fits, MergeFunction
 
 from .status_table import StatusTable
 
@@ -36,4 +36,5 @@ class PrefixContext:
     settings: ProtocolSettings
     merge: MergeFunction
     fits: Fits
+    check: Check
     status_table: StatusTable

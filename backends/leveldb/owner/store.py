@@ -351,10 +351,11 @@ class LocalStore:
         merged: dict[bytes, bytes | None] = {}
         images: dict[bytes, list[bytes]] = {}
         upcalls = self._upcalls()
-        merge, describe = upcalls.merge, upcalls.describe
+        merge, check, describe = upcalls.merge, upcalls.check, upcalls.describe
         for key, steps in changes.increments.items():
             before = values[key] if key in values else database.get(key)
             merged[key] = after = merge(before, steps)
+            check(key, after, steps)
             if changes.appends and (described := describe(key, before, after, steps)) is not None:
                 feed, payload = described
                 images.setdefault(feed, []).append(payload)

@@ -8,7 +8,7 @@ An engine knows nothing of tables. The first four bytes of every key name its *s
 physical table. Keys are at most about 6 KiB and values at most about 9 MiB; a value is never empty.
 """
 
-from .engine import Describe, Engine, Fits, MergeFunction, Upcalls
+from .engine import Check, Describe, Engine, Fits, MergeFunction, Upcalls
 from .feed_entries import FeedEntry, entries_begin, entry_key, entry_of, entry_pairs, stamped
 from .ordered_map import (
     SPACE_BYTES,
@@ -49,6 +49,7 @@ __all__ = [
     "BulkApplication",
     "BulkChunk",
     "BulkCommit",
+    "Check",
     "Describe",
     "Engine",
     "EngineSnapshot",

@@ -21,6 +21,8 @@ MergeFunction: TypeAlias = Callable[[bytes | None, Sequence[BlindStep]], bytes]
 """`Upcalls.merge`."""
 Fits: TypeAlias = Callable[[bytes | None, Sequence[BlindStep], Sequence[BlindStep]], bool]
 """`Upcalls.fits`."""
+Check: TypeAlias = Callable[[bytes, bytes, Sequence[BlindStep]], None]
+"""`Upcalls.check`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,9 @@ class Upcalls:
     fits : callable
         Returns whether the steps of one key fit its value, with any other steps of the same kind before, between or
         after them, so that an engine that merges in readers never commits steps that a reader must reject.
+    check : callable
+        Takes a key, its value after a merge, and the steps; raises `FieldSizeLimitError` if the row is over a limit. A
+        commit calls it, before it writes.
     describe : callable
         Takes a key, its value before and after a merge, and the steps; returns the space of the change feed that holds
         images of the row, and the value to append to it for this change, or None if there is nothing to append.
@@ -45,6 +50,7 @@ class Upcalls:
 
     merge: MergeFunction
     fits: Fits
+    check: Check
     describe: Describe
     procedures: Mapping[str, Callable[[bytes], bytes]]
 

@@ -324,7 +324,7 @@ class OrderedMap(ABC):
         CommitOutcomeUnknownError
             The changes may have been applied, all of them or none.
         InvalidFieldError
-            From `Upcalls.merge`; nothing was applied.
+            From `Upcalls.merge` or `Upcalls.check`; nothing was applied.
         """
 
     @abstractmethod

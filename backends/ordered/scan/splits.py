@@ -106,6 +106,7 @@ def reading_upcalls() -> Upcalls:
     return Upcalls(
         lambda raw, steps: _bound(steps[0].schema).applied(raw, steps),
         lambda raw, steps, others: _bound(steps[0].schema).fits(raw, steps, others),
+        lambda key, value, steps: None,
         lambda key, before, after, steps: None,
         {},
     )

@@ -18,6 +18,7 @@ from structable.backends.ordered.table_schema import TableSchema
 from structable.spi import ChangelogProducer, Field, InvalidFieldError, MergeEngine, RowKind, Value
 from structable.spi.authors import (
     MAX_KEY_SIZE,
+    MAX_ROW_SIZE,
     Merger,
     RowRules,
     RowShape,
@@ -228,6 +229,12 @@ class TableBinding:
         if len(raw_key) + len(raw) > MAX_KEY_SIZE:
             key = zip(self.spec.primary_key, self.key_of(raw_key), strict=True)
             check_row_size(self.write_spec, {**dict(zip(self.value_names, values, strict=True)), **dict(key)})
+        return raw
+
+    def within_limits(self, raw_key: bytes, raw: bytes) -> bytes:
+        """Return the raw value of a row after increments; rejects a row over the limit."""
+        if len(raw_key) + len(raw) > MAX_ROW_SIZE:
+            self.encoded(raw_key, self.rows.decode_values(raw))
         return raw
 
     def incremented(self, raw: bytes | None, increments: Sequence[Increment]) -> bytes:

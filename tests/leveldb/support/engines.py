@@ -46,7 +46,9 @@ def make_engine(folder: Path, *, sync: bool = False, request_timeout: float = 30
 
 
 def start(engine: Routed, **procedures: Callable[[bytes], bytes]) -> Routed:
-    engine.start(Upcalls(merge, lambda value, steps, others: True, describe, procedures))
+    engine.start(
+        Upcalls(merge, lambda value, steps, others: True, lambda key, value, steps: None, describe, procedures)
+    )
     return engine
 
 

@@ -73,7 +73,9 @@ class SQLiteEngine(Engine):
             for key, increments in changes.increments.items():
                 row = writer.execute("SELECT written, value FROM pairs WHERE key = ?", (key,)).fetchone()
                 written, value = row or (number, None)
-                pair = (key, number, written, self.upcalls.merge(value, increments))
+                merged = self.upcalls.merge(value, increments)
+                self.upcalls.check(key, merged, increments)
+                pair = (key, number, written, merged)
                 writer.execute("INSERT OR REPLACE INTO pairs VALUES (?, ?, ?, ?)", pair)
             _write(writer, number, changes.writes)
             _write(writer, number, changes.derived)
