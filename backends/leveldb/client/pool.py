@@ -178,8 +178,6 @@ class OwnerConnections:
         found = [reference() for reference in list(self.open)]
         return [connection for connection in found if connection is not None]
 
-    # Making connections
-
     def _connect(self) -> OwnerConnection:
         deadline = time.monotonic() + self._seconds
         pauses = Pauses()
@@ -245,8 +243,6 @@ class OwnerConnections:
             end.close()
             raise
         return opened
-
-    # Closing idle ones
 
     def _start_trimmer(self) -> None:
         with self._lock:

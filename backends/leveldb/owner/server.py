@@ -68,8 +68,6 @@ class Server:
             self.stop()
             raise
 
-    # Accepting
-
     def _accept(self) -> None:
         """Accept clients until the server stops, whatever errors occur."""
         listener = self._listener
@@ -126,8 +124,6 @@ class Server:
             with self._lock:
                 self._threads.pop(served, None)
 
-    # Upkeep
-
     def _pulse(self) -> None:
         while not self._stopped.wait(_PULSE) and not self.service.stopping:
             with self._lock:
@@ -157,8 +153,6 @@ class Server:
                 return
         listener.close()
         listener.remove()
-
-    # Ending
 
     def stop(self) -> None:
         """Finish the current requests, turn away all others, and remove the socket; idempotent."""

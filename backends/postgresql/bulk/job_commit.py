@@ -299,8 +299,6 @@ class JobCommit:
                 for (size,) in ask(command(one.outgrown())):
                     require_size(binding.spec.name, int(str(size)))
 
-    # Refusals
-
     def _refuse_outsized(self, binding: TableBinding, name: str, value: int, key: int) -> NoReturn:
         table = binding.spec.name
         if value > MAX_KEY_SIZE:

@@ -128,8 +128,6 @@ class Notifications:
         if connection is not None:
             connection.close()
 
-    # The thread
-
     def _run(self) -> None:
         pause = _FIRST_PAUSE
         while not self._closed.is_set():

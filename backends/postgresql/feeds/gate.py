@@ -101,8 +101,6 @@ class VersionGate:
         self._known = 0
         self._known_since = 0.0
 
-    # The newest stable version
-
     def newest(self, connection: ServerConnection, floor: int) -> tuple[int, bool]:
         """Return the newest stable version of a store and True, or the newest version that is known so far and False.
 
@@ -150,8 +148,6 @@ class VersionGate:
         with self._lock:
             if version >= self._known or began > self._known_since:
                 self._known, self._known_since = version, time.monotonic()
-
-    # Snapshots
 
     def begin(
         self,
