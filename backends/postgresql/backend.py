@@ -110,7 +110,7 @@ def _factory(url: StorageUrl, options: Mapping[str, OptionValue]) -> ConnectionF
         "statement_timeout": str(round(float(options["statement_timeout"]) * 1_000)),
         "extra_float_digits": "1",
         "client_min_messages": "warning",
-        # Role and database may have other settings:
+        # The role or the database may set these differently.
         "default_transaction_deferrable": "off",
         "standard_conforming_strings": "on",
         "quote_all_identifiers": "off",

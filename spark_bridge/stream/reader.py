@@ -103,7 +103,7 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
         self._pause = min(max(2 * self._pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
         if age is None and isinstance(since, StreamOffset):
             self._since = since, self._asked
-        return start  # Spark compares texts
+        return start  # unchanged, as Spark compares the texts of offsets
 
     @one_line_errors()
     def partitions(self, start: Offset, end: Offset) -> list[spark.InputPartition]:

@@ -106,7 +106,7 @@ def plan_schema_change(
         if other == field:
             continue
         if field.name in before.primary_key:
-            if other is not None:  # else the keys differ
+            if other is not None:  # otherwise the difference of the keys is reported below
                 what = f"field {field.name!r} is {field.type_text} and cannot become {other.type_text}"
                 differences.append(f"{what} (a key field keeps its type)")
         elif other is None or widens(other, field):

@@ -33,7 +33,7 @@ _OLDEST = 140_000
 # names are looked up, and functions and operators found there run with the rights of this role. SET looks nothing up.
 # In the start-up packet the setting would come no earlier than libpq's first query, and poolers reject it there.
 _SAFE = "set search_path = pg_catalog"
-# The server's process that libpq knows may be a pooler's invention.
+# A pooler may report an invented process id to libpq.
 _PROCESS = "pg_backend_pid()"
 _STARTED = "(select extract(epoch from backend_start)::text from pg_stat_get_activity(pg_backend_pid()))"
 # A role or a database may turn it off. Other values, such as remote_apply, promise more than `on`.
