@@ -141,7 +141,7 @@ def _table_of_pandas(table: str, frame: Any, nan_is_null: bool) -> pa.Table:  # 
         # Its text ends with the column, in which an object is of another type than those before it.
         text = " ".join(str(part) for part in error.args)
         column = _COLUMN.search(text)
-        raise InvalidFieldError(table, column[1] if column else "data", f"Arrow cannot take it: {text}") from error
+        raise InvalidFieldError(table, column[1] if column else "data", f"Arrow rejects it: {text}") from error
     if nan_is_null:
         return found
     for place in range(found.num_columns):

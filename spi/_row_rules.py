@@ -186,7 +186,7 @@ class RowRules:
         value, failed = rule.function.computed(checked)
         if failed and isinstance(rule.function, JsonField) and rule.function.strict:
             path = ", ".join(map(repr, rule.function.path))
-            reason = f"{shown(source)} has no {self.spec.field(rule.field).type_text} at ({path}), of which "
+            reason = f"{shown(source)} has no {self.spec.field(rule.field).type_text} at ({path}), from which "
             raise InvalidFieldError(self.spec.name, rule.source, f"{reason}{rule.field!r} is derived")
         return value
 

@@ -97,7 +97,7 @@ class ConnectionPool(ABC, Generic[Connection]):
         connection = self._take() or self._slots.wait(self._take, self._timeout)
         if connection is None:
             raise StorageUnavailableError(
-                f"all {self._size} connections (pool_size) were in use for {self._timeout:g} s (pool_timeout): "
+                f"all {self._size} connections (pool_size) were in use for {self._timeout:g} s (pool_timeout); "
                 f"close {self.holders} that are no longer needed, or raise pool_size"
             )
         connection.lent = True

@@ -133,7 +133,7 @@ class Membership:
                 if store.close() and self.folder.holds_lock and self._identity.holds_database():
                     self.folder.record_clean()
                 else:
-                    _log.info("the database in %s was not closed in good order", self.folder.path)
+                    _log.info("the database in %s was not closed cleanly", self.folder.path)
             finally:
                 self.folder.disown()
                 _log.info("process %d gave up the database in %s", os.getpid(), self.folder.path)

@@ -79,7 +79,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
             self.refuse()
         if self._tables:
             raise UnsupportedOperationError(
-                f"position({table!r}) after table(): ask for positions first; the transaction then reads that snapshot"
+                f"position({table!r}) after table(); ask for positions first; the transaction then reads that snapshot"
             )
         binding = self._bound(table)
         require_feed(binding.spec)

@@ -131,7 +131,7 @@ def _parameters(url: StorageUrl, options: Mapping[str, OptionValue]) -> dict[str
     for name, value in own.items():
         if value:
             if name in found:
-                raise ValueError(f"{url} gives {name} twice, in its place and as a parameter: give it once")
+                raise ValueError(f"{url} gives {name} twice, in its place and as a parameter; give it once")
             found[name] = value
     for name, value in found.items():
         if "\0" in value:

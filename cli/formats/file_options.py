@@ -181,9 +181,9 @@ def _form(
     }
     only = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
     if columns is not None and not only:
-        raise UsageProblem("--columns names no field: name at least one, or leave the option out")
+        raise UsageProblem("--columns names no field; name at least one, or leave the option out")
     if bool(true) != bool(false):
-        raise UsageProblem("--true and --false are given together: give both, or neither")
+        raise UsageProblem("--true and --false are given together; give both, or neither")
     texts = {"--null": null, "--true": true, "--false": false}
     for (one, some), (other, more) in itertools.combinations(texts.items(), 2):
         if both := set(some or ()) & set(more or ()):

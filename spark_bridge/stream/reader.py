@@ -112,7 +112,7 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
         if isinstance(since, StreamStart) and since.is_snapshot != (until.time is not None):
             raise ValueError(
                 "the first batch in the checkpoint was begun with another start than the options startingVersion and "
-                "startingTimestamp say now, and has to be repeated: restore them, or use a new checkpoint"
+                "startingTimestamp say now, and has to be repeated; restore them, or use a new checkpoint"
             )
         freeze_imports()
         if self._takes_snapshot(since):

@@ -159,7 +159,7 @@ def _of_rules(before: TableSpecification, wanted: TableSpecification, taken: Map
     since = retired_since(before.rules)
     if since is not None:
         by = f" by revision {taken[TAKEN_TABLE]}" if TAKEN_TABLE in taken else ""
-        return [f"it is retired{by} since {since.isoformat(sep=' ')}; restore it by rules without Retired"]
+        return [f"it has been retired{by} since {since.isoformat(sep=' ')}; restore it by rules without Retired"]
     if wanted.rules and set(map(_of_any_state, wanted.rules)) != set(map(_of_any_state, before.rules)):
         return [f"the rules are {[*before.rules]!r} and cannot become {[*wanted.rules]!r}; set_rules changes them"]
     return []

@@ -106,7 +106,7 @@ def test_the_store_of_streams_between_stages() -> None:
         PlanError, match="stream a_b goes from one stage to another, and another such stream has its table"
     ):
         plan_of(named)
-    with pytest.raises(PlanError, match="of 50 characters, and 48 are allowed: give it name="):
+    with pytest.raises(PlanError, match="of 50 characters, and 48 are allowed; give it name="):
         plan_of(parallel.replace("J", "j" * 46), intermediate_store=STORE)
     found = plan_of(parallel, intermediate_store=STORE)
     assert {stage.name: stage.partitions for stage in found.stages} == {"A": 8, "J.feed.1": 16}

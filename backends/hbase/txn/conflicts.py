@@ -145,7 +145,7 @@ class Conflicts:
         """
         base = base_of(cells)
         if base.version > timestamp:
-            raise TransactionConflictError("another transaction committed a row that this one changes")
+            raise TransactionConflictError("another transaction wrote a row that this one changes")
         steps = steps_of(intent)
         others = [(other, raw) for other, raw in intents_of(cells) if other != txid and raw[0] != LOCK]
         if all(raw[0] == intent[0] for _, raw in others) and self._fits(

@@ -61,7 +61,7 @@ class SnapshotRef(ref[EngineSnapshot]):
 def refuse(frame: bytes) -> NoReturn:
     """Raise the error in an answer."""
     if frame[0] == messages.EPOCH:
-        raise TransactionConflictError("the schema was changed since the transaction began")
+        raise TransactionConflictError("a table's schema was changed since the transaction began")
     if frame[0] == messages.ERROR:
         raise unpack_error(frame[1:])
     raise PeerLostError(f"unexpected answer {frame[0]}")

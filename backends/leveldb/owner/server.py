@@ -134,7 +134,7 @@ class Server:
                 self._listen_again()
                 self._check()
             except Exception:
-                _log.exception("the upkeep of the server of %s failed, and continues", self._folder.path)
+                _log.exception("the upkeep of the owner of %s failed unexpectedly and continues", self._folder.path)
 
     def _listen_again(self) -> None:
         """Replace a socket that clients cannot find any more."""

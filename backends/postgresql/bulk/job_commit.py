@@ -135,8 +135,8 @@ class JobCommit:
             self._catalog.forget(self._job.table)
         elif error.state == OUT_OF_MEMORY:
             raise StorageUnavailableError(
-                f"{self._what}: the server has no room for the locks of {len(self._staged):,} staged attempts: "
-                "stage fewer and larger partitions, or raise max_locks_per_transaction of the server"
+                f"{self._what}: the server has no room for the locks of {len(self._staged):,} staged attempts; "
+                "stage fewer, larger partitions, or raise max_locks_per_transaction of the server"
             ) from error
         elif error.state not in _REPEATED:
             raise translated(error, self._what) from error

@@ -139,7 +139,7 @@ class Notifications:
                     return
                 pause = _FIRST_PAUSE
             except (psycopg.Error, OSError, UnsupportedOperationError) as error:
-                _log.info("lost the connection that listens, and opens another: %s", " ".join(str(error).split()))
+                _log.info("lost the connection that listens; opening another: %s", " ".join(str(error).split()))
                 with self._lock:
                     if connection is not None and connection is self._connection:
                         self._drop()

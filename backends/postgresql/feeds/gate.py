@@ -177,7 +177,7 @@ class VersionGate:
         Raises
         ------
         StorageUnavailableError
-            If a commit does not end, which the message names, or if the role lacks the right to close the gate.
+            If a commit does not end, which the message names, or if the role lacks the privilege to close the gate.
         """
         deadline = time.monotonic() + _PATIENCE
         pause, denied = _FIRST_PAUSE, None
@@ -198,8 +198,8 @@ class VersionGate:
             if time.monotonic() > deadline:
                 if denied is not None:
                     refusal = StorageUnavailableError(
-                        f"a snapshot that is exactly a version needs the right to close the gate while others commit: "
-                        f"grant update on table {qualified(self._schema, GATE)} to this role: {denied}"
+                        "a snapshot that is exactly a version needs the privilege to close the gate while others "
+                        f"commit; grant update on table {qualified(self._schema, GATE)} to this role: {denied}"
                     )
                     raise refusal from denied
                 raise StorageUnavailableError(

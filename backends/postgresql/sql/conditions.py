@@ -89,7 +89,7 @@ class Conditions:
         if len(self.types) > _MOST_PARAMETERS:
             raise UnsupportedOperationError(
                 f"a statement of PostgreSQL has {_MOST_PARAMETERS:,} parameters at most, and the ranges and filters "
-                f"given have {len(self.types):,} values: divide them among several calls"
+                f"given have {len(self.types):,} values; divide them among several calls"
             )
         return Statement(text, self.types, prepare=prepare, is_small=False)
 
