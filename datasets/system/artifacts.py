@@ -236,7 +236,7 @@ def _plugin(artifact: Artifact, parent: ArtifactRange, plugin: ProvidedPlugin) -
     high = None if parent.high is None else version_order(parent.high)
     if low is not None and high is not None and low > high:
         raise ValueError(
-            f"the versions {parent.low} to {parent.high} of {parent.namespace}/{parent.artifact} are no range"
+            f"the range of versions from {parent.low} to {parent.high} of {parent.namespace}/{parent.artifact} is empty"
         )
     return Plugin(
         parent_namespace=parent.namespace,

@@ -98,5 +98,5 @@ def last_attempts(job: WriteJob, staged: Iterable[StagedWrite]) -> list[StagedWr
 def table_dropped(table: str, job_id: str) -> TableNotFoundError:
     """Return the error of a job whose table was dropped since it began, even if another table has the name now."""
     error = TableNotFoundError(table)
-    error.add_note(f"The write job {job_id!r} was begun for a table of this name that was dropped since.")
+    error.add_note(f"the write job {job_id!r} was begun for a table of this name that has been dropped since")
     return error

@@ -113,7 +113,11 @@ def test_tabs_by_the_extension(read: Read, structable: Command, url: str, tmp_pa
         (MYSQL, "k\ti\n1\t\\N\n2\ta\\\nb\n3\tc\n", "FILE, line 3, field 'i': 'a\\nb' is not a whole number"),
         (MYSQL, "k\ts\ti\n1\tx\\\n\t1\n2\ty\tz\n", "FILE, line 4, field 'i': 'z' is not a whole number"),
         (MYSQL, "k\ts\n1\ta\tb\n", "FILE, line 2: there are 3 cells; the first line has 2"),
-        (("--delimiter", "ab"), "k\n", "--delimiter is 'ab'; it must be one character of ASCII, and no end of a line"),
+        (
+            ("--delimiter", "ab"),
+            "k\n",
+            "--delimiter is 'ab'; it must be one character of ASCII, and not the end of a line",
+        ),
         (("--quote", ","), "k\n", "--delimiter is ',', and so is the quote or the escape; they must differ"),
         (("--time-zone", "Mars/Base"), "k\n", "--time-zone is 'Mars/Base', which this machine does not know"),
         (("--true", "1"), "k\n", "--true and --false are given together"),

@@ -163,7 +163,7 @@ def test_the_longest_and_the_oddest_prefix(hbase_server: Place, hbase_prefix: st
 
 def test_a_namespace_that_is_not_there(hbase_server: Place) -> None:
     text = refusal(hbase_server.url("nowhere:p"))
-    assert "HBase has no namespace nowhere: create it in its shell" in text
+    assert "HBase has no namespace nowhere; create it in its shell" in text
 
 
 @pytest.mark.parametrize(("version", "origin"), [(b"1", "by an older one"), (b"5", "by a newer one, or is not")])

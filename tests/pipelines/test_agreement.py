@@ -143,7 +143,7 @@ def sent(*, order: str | None = None, send: dict[str, object] | None = None, shu
 @pytest.mark.parametrize("shuffle", ["by", "merge", "join"])
 def test_a_send_needs_an_order_behind_a_shuffle(shuffle: str) -> None:
     assert problems(sent(shuffle=shuffle)) == [
-        "write W: I loses the order of its rows, and A has no order=: declare the same order= of all its sources, or "
+        "write W: I loses the order of its rows, and A has no order=; declare the same order= of all its sources, or "
         "give the write order_by= or unordered=True"
     ]
     (stage,) = sent(shuffle=shuffle, send={"unordered": True}).plan().stages

@@ -262,7 +262,7 @@ def test_standby_reads_and_refuses_to_write(postgresql_server: Server) -> None:
             lambda: connect(server.url("another")),
         ]
         for write in writes:
-            with pytest.raises(StorageUnavailableError, match="takes no writes"):
+            with pytest.raises(StorageUnavailableError, match="accepts no writes"):
                 write()
         transaction.rollback()
         with pytest.raises(UnsupportedOperationError):

@@ -186,7 +186,7 @@ def test_lost_changes_and_other_schemas_are_errors(storage: Storage) -> None:
     storage.admin.drop("fed")
     storage.admin.create(KEYED)
     for rows in (None, 1):
-        with pytest.raises(ChangesLostError, match="of a feed that is gone"):
+        with pytest.raises(ChangesLostError, match="belongs to a feed that is gone"):
             end(narrow, storage, until, rows=rows, until=storage.changes("fed").latest())
 
 
