@@ -91,7 +91,9 @@ def _check_function(spec: TableSpecification, one: object) -> None:
     field = check_field(spec, argument.field)
     if not counts and field.type.floating:
         raise InvalidFieldError(
-            spec.name, field.name, f"is a {field.type_text}, which has no {one.function} in a scan plan; read the field"
+            spec.name,
+            field.name,
+            f"is of type {field.type_text}, which has no {one.function} in a plan; read the field",
         )
 
 
@@ -130,8 +132,9 @@ def _field_digits(spec: TableSpecification, field: Field) -> DigitCount:
         return DigitCount(field.precision or 0, field.scale or 0)
     if field.type.integer_bits:
         return DigitCount(_INTEGER_DIGITS[field.type.integer_bits], 0)
-    reason = "the sum depends on the order of the rows; read the field" if field.type.floating else "no number"
-    raise InvalidFieldError(spec.name, field.name, f"is a {field.type_text}, and sums are exact; {reason}")
+    floating = "whose sum depends on the order of the rows; read the field"
+    reason = floating if field.type.floating else "which is not a number"
+    raise InvalidFieldError(spec.name, field.name, f"is of type {field.type_text}, {reason}")
 
 
 def _constant_digits(spec: TableSpecification, value: object) -> DigitCount:

@@ -156,9 +156,9 @@ def test_few_groups_are_kept_and_many_are_given_again(distinct: int) -> None:
 @pytest.mark.parametrize(
     ("aggregation", "message"),
     [
-        (Aggregation([total("shop")]), "is a string, and sums are exact; no number"),
+        (Aggregation([total("shop")]), "is of type string, which is not a number"),
         (Aggregation([total("weight")]), "depends on the order of the rows"),
-        (Aggregation([least("weight")]), "is a double, which has no min"),
+        (Aggregation([least("weight")]), "is of type double, which has no min"),
         (Aggregation([count()], ["weight"]), "is of type double, by which rows cannot be grouped"),
         (Aggregation([count("unknown")]), "is not a field"),
         (Aggregation([count()], ["unknown"]), "is not a field"),
