@@ -116,7 +116,7 @@ def test_tabs_by_the_extension(read: Read, structable: Command, url: str, tmp_pa
         (
             ("--delimiter", "ab"),
             "k\n",
-            "--delimiter is 'ab'; it must be one character of ASCII, and not the end of a line",
+            "--delimiter is 'ab'; it must be one character of ASCII, not the end of a line",
         ),
         (("--quote", ","), "k\n", "--delimiter is ',', and so is the quote or the escape; they must differ"),
         (("--time-zone", "Mars/Base"), "k\n", "--time-zone is 'Mars/Base', which this machine does not know"),
