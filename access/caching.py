@@ -99,7 +99,7 @@ class _Load(Generic[K, V]):
             try:
                 raise error
             finally:
-                del error  # whose traceback has this frame
+                del error  # its traceback holds this frame
         row = self.rows.get(key)
         if key in self._given:
             return private_copy(row)

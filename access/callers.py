@@ -109,7 +109,7 @@ class Failures:
         failed = [(future, error) for future, error in unseen if not _is_seen(future)]
         for future, _ in failed:
             if not future.cancelled():
-                future.exception()  # looked at: nothing is left for asyncio's log
+                future.exception()  # marks the error as seen; otherwise asyncio logs it
         if not failed:
             return None
         first = failed[0][1]

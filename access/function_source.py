@@ -60,7 +60,7 @@ class FunctionSource(Source):
     def checked(self, kind: Kind, key: Hashable, value: object, default: object = None) -> CheckedWrite:
         if kind == "upsert":
             raise UnsupportedOperationError(
-                f"table {self.name!r} is one of functions: it has no upsert; use put or update"
+                f"table {self.name!r} is a table of functions, which has no upsert; use put or update"
             )
         if kind != "update":
             return CheckedWrite(value, True)

@@ -132,6 +132,8 @@ class Limiter:
         for key, value in pairs:
             part = price(key, value)
             if isinstance(part, bool) or not isinstance(part, int | float) or not 0 <= part < math.inf:
-                raise ValueError(f"credits gives {shown(part)} for the key {shown(key)}; it must be a number >= 0")
+                raise ValueError(
+                    f"credits gives {shown(part)} for the key {shown(key)}; it must be a number, 0 or more"
+                )
             total += part
         return total

@@ -33,7 +33,7 @@ class _WaitingThread(Generic[Result]):
 
     def tell(self, done: asyncio.Future[Result]) -> None:
         if self._waits and not done.cancelled():
-            done.exception()  # marks the error as seen, since the caller raises it; else asyncio logs it
+            done.exception()  # marks the error as seen, since the caller raises it; otherwise asyncio logs it
         self._outcome.put(done)
 
 
@@ -113,7 +113,7 @@ class LoopThread:
                 raise concurrent.futures.CancelledError(f"a call of {self._name} was cancelled")
             return done.result()
         finally:
-            del done  # whose error refers to this frame
+            del done  # the traceback of its error holds this frame
 
     def stop(self) -> None:
         """Begin to leave the resource and to end the thread, without waiting for it; idempotent."""

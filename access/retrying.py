@@ -151,7 +151,7 @@ class Retrier:
                     self._report(operation, loop.time() - started, state.attempt_number)
                     return result
         finally:
-            del failure, state  # which refer to this frame by the traceback
+            del failure, state  # the traceback of the error holds this frame
 
     def _applies(self, error: Exception) -> bool:
         if caused_by(error, _NEVER_RETRIED):

@@ -106,7 +106,9 @@ def send_update_to(
     def write(message: tuple[K, UpdateMessage]) -> asyncio.Future[None]:
         key, update = _pair(message)
         if not isinstance(update, UpdateMessage):
-            raise TypeError(f"the value of key {shown(key)} is {shown(update)}, no UpdateMessage; send_to writes it")
+            raise TypeError(
+                f"the value of key {shown(key)} is {shown(update)}, not an UpdateMessage; send_to writes it"
+            )
         writing = table.update(key, update.update, update.default if defaults else None)
         if update.has_default and not defaults:
             writing.add_done_callback(_note_default)

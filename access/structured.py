@@ -108,7 +108,7 @@ class StructuredSource(Source):
             raise keyless_refusal(spec, "keys, which open_table needs")
         if not table.auto_commit:
             raise UnsupportedOperationError(
-                f"table {spec.name!r} is of a transaction, hence of one thread: open storage.table({spec.name!r})"
+                f"table {spec.name!r} belongs to a transaction, and so to one thread; open storage.table({spec.name!r})"
             )
         self.name = name or spec.name
         self._table = table

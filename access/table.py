@@ -102,7 +102,7 @@ class AsyncTable(TableVerbs[K], Generic[K, V]):
         Raises
         ------
         UnsupportedOperationError
-            If the table is one of functions.
+            If the table is a table of functions.
         """
         self._use_for_writes()
         self._check_upserts()
@@ -115,7 +115,7 @@ class AsyncTable(TableVerbs[K], Generic[K, V]):
         Raises
         ------
         UnsupportedOperationError
-            If the table is one of functions.
+            If the table is a table of functions.
         """
         self._use_for_writes()
         self._check_upserts()
@@ -278,7 +278,7 @@ class AsyncTable(TableVerbs[K], Generic[K, V]):
 
     def _check_upserts(self) -> None:
         if not self._source.upserts:
-            raise UnsupportedOperationError(f"table {self.name!r} is one of functions: it has no upsert")
+            raise UnsupportedOperationError(f"table {self.name!r} is a table of functions, which has no upsert")
 
     def _send_batch(self) -> None:
         """Send the open batch if it waits for more operations without a time limit."""

@@ -63,7 +63,7 @@ class ThreadCall(Awaitable[T], Generic[T]):
     def _done(self, result: T | None, error: BaseException | None) -> None:
         if error is not None:
             self._failed(error)
-        attendant, self._attendant = self._attendant, None  # which refers to this call
+        attendant, self._attendant = self._attendant, None  # it refers to this call
         if attendant is None:
             self._ended = (result, error)
         else:

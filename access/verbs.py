@@ -120,7 +120,7 @@ class TableVerbs(ABC, Generic[K]):
 
     def _structured(self, verb: str) -> StructuredSource:
         if not isinstance(self._source, StructuredSource):
-            raise UnsupportedOperationError(f"table {self._source.name!r} is one of functions: it has no {verb}")
+            raise UnsupportedOperationError(f"table {self._source.name!r} is a table of functions, which has no {verb}")
         return self._source
 
 

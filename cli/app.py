@@ -49,7 +49,7 @@ def extension(name: str) -> TyperCommand | TyperGroup | None:
         return None
     if len(entries) > 1:
         providers = " and ".join(_provider(entry) for entry in entries)
-        return _failing(name, f"the command {name!r} comes with {providers}: uninstall one of them")
+        return _failing(name, f"the command {name!r} comes with {providers}; uninstall one of them")
     try:
         application = entries[0].load()
     except Exception as error:  # any error of the other package's import

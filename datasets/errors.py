@@ -125,10 +125,12 @@ class InUseError(DatasetError):
         The thing that cannot be deleted or begun.
     by : str
         The user of it.
+    problem : str, optional
+        The problem and the remedy, if the user is no row.
     """
 
-    def __init__(self, what: str, by: str) -> None:
-        super().__init__(f"{what} is in use by {by}")
+    def __init__(self, what: str, by: str, problem: str | None = None) -> None:
+        super().__init__(f"{what} {problem or f'is in use by {by}'}")
         self.what = what
         self.by = by
 
@@ -256,7 +258,7 @@ class MessagesLostError(DatasetError):
 
     def __init__(self, wanted: FeedPosition, earliest: FeedPosition) -> None:
         super().__init__(
-            f"messages after {wanted} are not kept; what is kept begins after {earliest}: repair what was missed"
+            f"messages after {wanted} are not kept; what is kept begins after {earliest}; repair what was missed"
         )
         self.wanted = wanted
         self.earliest = earliest

@@ -22,7 +22,7 @@ MAX_DIGITS = 35
 
 _VERSION = re.compile(r"[0-9A-Za-z_+]+(?:\.[0-9A-Za-z_+]+)*(?:-[0-9A-Za-z_+-]+(?:\.[0-9A-Za-z_+-]+)*)?\Z")
 _LENGTHS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-# Behind a part: a suffix comes before the end, and the end before a further part.
+# The marks after a part sort a suffix before the end, and the end before a further part.
 _SUFFIX, _END, _PART = "a", "b", "c"
 
 
@@ -136,7 +136,7 @@ def new_run_id(at: dt.datetime | None = None) -> str:
         If the time is naive, or before 1970.
     """
     millis = _millis(dt.datetime.now(dt.UTC) if at is None else at)
-    chance = secrets.randbits(74)  # of one system call
+    chance = secrets.randbits(74)  # one system call for both random parts
     return _text((millis << 80) | (0x7 << 76) | (chance >> 62 << 64) | (0b10 << 62) | (chance & _LOWER))
 
 

@@ -214,7 +214,7 @@ def stored_table(tx: Transaction, name: str) -> StructuredTable:
     table = tx.table(name)
     stored = table._stored()
     if stored is table and RowRules.of(table.specification) is not None:
-        raise MigrationError(f"table {name!r} of {type(table).__name__} cannot be filled: connect to the store itself")
+        raise MigrationError(f"table {name!r} of {type(table).__name__} cannot be filled; connect to the store itself")
     return stored
 
 

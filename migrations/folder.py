@@ -86,7 +86,7 @@ class Folder:
             raise RevisionError(f"the slug {slug!r} is not allowed: lower case letters, digits and underscores are")
         number = len(self._files()) + 1
         if number > _MOST:
-            raise RevisionError(f"the folder {self.path} has {_MOST} revisions, the most")
+            raise RevisionError(f"the folder {self.path} has {_MOST} revisions, which is the limit")
         file = self.path / f"{number:04}_{slug}.py"
         file.write_text(text, encoding="utf-8")
         return file
@@ -135,7 +135,7 @@ def _recorded(file: Path, namespace: dict[str, object], function: str) -> tuple[
     if body is None:
         return None
     if not callable(body):
-        raise RevisionError(f"{file}: {function} is no function")
+        raise RevisionError(f"{file}: {function} is not a function")
     recorder = Recorder(function)
     try:
         body(recorder)
@@ -176,5 +176,5 @@ def function_named(name: str, folder: Path) -> Callable[..., Any]:
     except ValueError as error:
         raise MigrationError(f"the function {name!r} of a revision cannot be imported: {error}") from error
     if not callable(found):
-        raise MigrationError(f"{name!r}, which a revision names as a function, is none")
+        raise MigrationError(f"{name!r}, which a revision names as a function, is not one")
     return found  # type: ignore[no-any-return]

@@ -91,9 +91,7 @@ def check_epoch(tx: Transaction, history: History, epoch: int) -> None:
     """
     held = history.lease(tx).read(_RUNNER)
     if held is None or held.owner is None:
-        raise MigrationError(
-            "this runner was told to pause, or replaced; 'structable migrate resume' continues the revision"
-        )
+        raise MigrationError("this runner was paused or replaced; 'structable migrate resume' continues the revision")
     if held.epoch != epoch:
         raise MigrationLockedError(held.owner, held.since)
 

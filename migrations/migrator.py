@@ -247,8 +247,6 @@ class Migrator:
 
             self.storage.run(record)
 
-    # Implementation
-
     def _start(self, work: Callable[[threading.Event], None], background: bool) -> Background | None:
         if background:
             return Background(work)

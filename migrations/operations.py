@@ -337,7 +337,7 @@ def _from_document(document: Mapping[str, object]) -> Operation:
     name = str(arguments.pop("operation"))
     kind = _KINDS.get(name)
     if kind is None:
-        raise MigrationError(f"the store has an operation {name!r} of a later version of structable; use that one")
+        raise MigrationError(f"the store has an operation {name!r} of a later version of structable; use that version")
     if kind is CreateTable:
         return CreateTable(specification_from_document(arguments["specification"]))
     if kind is AddField or kind is WidenField:

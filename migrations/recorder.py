@@ -184,7 +184,7 @@ class Recorder(Constructors):
 
     def _check_field(self, table: str, field: object) -> None:
         if not isinstance(field, Field):
-            raise RevisionError(f"{field!r} is no field; make one, as in op.long('n')")
+            raise RevisionError(f"{field!r} is not a field; make one, as in op.long('n')")
         TableSpecification(self._name(table), [field], options={"write-mode": "append-only"})  # which checks names
 
     @staticmethod

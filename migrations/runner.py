@@ -154,7 +154,7 @@ class Runner:
                 try:
                     function(tx)
                 except StructableError:
-                    raise  # a conflict is tried again
+                    raise  # the transaction is retried after a conflict
                 except (Exception, SystemExit) as error:
                     raise MigrationError(f"{operation.function}: {type(error).__name__}: {error}") from error
                 tasks.insert(task_of(key, at, done=True))

@@ -150,8 +150,8 @@ def check_reversible(number: int, operations: RevisionOperations, tasks: Collect
         parts = [task for task in tasks if task.operation == position]
         if any(task.changed for task in parts) or (parts and all(task.done for task in parts)):
             raise IrreversibleError(
-                f"revision {number} cannot be reverted: '{operation}' has no inverse but what the script's function "
-                "down(op) said when it began, and there was none; write a revision that undoes it"
+                f"revision {number} cannot be reverted: '{operation}' has no inverse, and its script had no "
+                "function down(op) when it began; write a revision that undoes it"
             )
 
 

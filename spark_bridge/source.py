@@ -90,7 +90,7 @@ class StructableDataSource(DataSource):
             job = self.coordinator.begin_write(options.store, requested)
         except UnsupportedOperationError as error:
             if options.mode is WriteMode.OVERWRITE and not spec.keyless:
-                error.add_note("Delete the rows before, by DELETE FROM in a catalog, and append the new ones.")
+                error.add_note("Delete the rows first, by DELETE FROM in a catalog, and append the new ones.")
             raise
         return StructableWriter(self.coordinator, options, job, staged_form)
 
@@ -108,7 +108,7 @@ class StructableDataSource(DataSource):
             return self.coordinator.describe(options.store, options.table)
         except TableNotFoundError as error:
             error.add_note(
-                f"Make it before, by structable.spark_bridge.create_table(df, TableRef(url, {options.table!r}), key), "
+                f"Create it first, by structable.spark_bridge.create_table(df, TableRef(url, {options.table!r}), key), "
                 'or in a catalog by df.write.option("primary-key", "...").saveAsTable(...).'
             )
             raise

@@ -145,7 +145,7 @@ class TableAdmin(ABC):
         UnsupportedOperationError
             If tables of the store have no rules, which is the default.
         """
-        raise UnsupportedOperationError("tables of this store have no rules")
+        raise UnsupportedOperationError("this store does not support rules of fields")
 
     def drop_field(self, table: str, field: str, *, revision: int | None = None) -> None:
         """Remove a field and its values; a field that is added later under the name is null in every row.
@@ -168,4 +168,4 @@ class TableAdmin(ABC):
         UnsupportedOperationError
             If the store drops no fields, which is the default.
         """
-        raise UnsupportedOperationError("tables of this store drop no fields")
+        raise UnsupportedOperationError("this store does not support dropping fields")

@@ -87,7 +87,7 @@ class _GroupTotals:
         self._keys = [f"g{place}" for place in range(len(aggregation.group_by))]
         self._functions = [(f"f{place}", one) for place, one in enumerate(aggregation.functions)]
         self._kept: list[pa.Table] = []
-        self._rows = 0  # that the kept groups were made of
+        self._rows = 0  # the number of rows in the kept groups
         self._row_by_row = False
 
     def add(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:

@@ -109,7 +109,7 @@ def _cast(field: Field, column: pa.Array[Any]) -> pa.Array[Any]:
 def _exact_floats(column: pa.Array[Any], wanted: pa.DataType) -> pa.Array[Any]:
     try:
         return column.cast(wanted)
-    except pa.ArrowInvalid:  # also for a large one that is a float, such as 2**60
+    except pa.ArrowInvalid:  # raised even for large integers that a float holds, such as 2**60
         values = column.to_pylist()
         floats: Any = pa.array([None if one is None else float(one) for one in values], pa.float64())
         cast = floats.cast(wanted, safe=False)

@@ -46,7 +46,7 @@ def record_batches(table: str, given: object) -> Iterable[pa.RecordBatch]:
         return _table_of_pandas(table, given, True).to_batches()
     if hasattr(given, "__arrow_c_stream__") and not isinstance(given, pa.RecordBatchReader):
         return _stream(table, given)
-    return given  # type: ignore[return-value]  # an error of the caller's otherwise
+    return given  # type: ignore[return-value]  # an iterable of batches; anything else is rejected later
 
 
 @contextlib.contextmanager
@@ -107,7 +107,7 @@ def _stream(table: str, data: Any) -> pa.RecordBatchReader:  # noqa: ANN401 - of
 def _columns_needed(data: object) -> Iterator[None]:
     try:
         yield
-    except pa.ArrowInvalid as error:  # of one array, for example
+    except pa.ArrowInvalid as error:  # for a single array, for example
         raise _other_kind(data, f" ({error})") from error
 
 
@@ -141,7 +141,7 @@ def _table_of_pandas(table: str, frame: Any, nan_is_null: bool) -> pa.Table:  # 
         # Its text ends with the column, in which an object is of another type than those before it.
         text = " ".join(str(part) for part in error.args)
         column = _COLUMN.search(text)
-        raise InvalidFieldError(table, column[1] if column else "data", f"Arrow cannot take it: {text}") from error
+        raise InvalidFieldError(table, column[1] if column else "data", f"Arrow rejects it: {text}") from error
     if nan_is_null:
         return found
     for place in range(found.num_columns):

@@ -93,13 +93,13 @@ def _remedy(field: Field, kind: pa.DataType) -> str:
     if isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType):
         return _remedy(field, kind.value_type)
     if pa.types.is_time(kind):
-        return "; there is no time of day: write it as a long, such as its microseconds"
+        return "; there is no time of day; write it as a long, such as its microseconds"
     if pa.types.is_duration(kind) or pa.types.is_interval(kind):
         return "; write its number of units as a long"
     if pa.types.is_nested(kind):
         return "; write it as JSON into a string, or its members as columns"
     if isinstance(kind, pa.TimestampType) and field.type is FieldType.TIMESTAMP:
-        return "; it has no time zone: give it one"
+        return "; it has no time zone; give it one"
     if isinstance(kind, pa.TimestampType) and field.type in (FieldType.TIMESTAMP_NTZ, FieldType.DATE):
-        return "; its values are instants: convert them to local times, or declare a timestamp"
+        return "; its values are instants; convert them to local times, or declare a timestamp"
     return "; cast it before"

@@ -188,8 +188,8 @@ class TableNotFoundError(StructableError, LookupError):
             super().__init__(f"table {table!r} does not exist")
         else:
             super().__init__(
-                f"table {table!r} is retired since {retired.isoformat(sep=' ')}; until it is dropped, rules without "
-                "Retired restore it"
+                f"table {table!r} has been retired since {retired.isoformat(sep=' ')}; rules without Retired restore "
+                "it until it is dropped"
             )
         self.table = table
         self.retired = retired
@@ -261,13 +261,13 @@ class ChangesLostError(StructableError, LookupError):
     earliest : FeedPosition
         The position after which every change is kept, of the feed that the table has now.
     reason : str
-        Why: the position has expired, is of a feed that is gone, or is beyond the newest.
+        Why: the position has expired, belongs to a feed that is gone, or is beyond the newest.
     """
 
     def __init__(self, table: str, position: FeedPosition, earliest: FeedPosition, reason: str) -> None:
         super().__init__(
-            f"table {table!r}, position {position}: {reason}; changes are kept after {earliest}: start again from a "
-            "snapshot, plan_scan, and its position; a log has none: start from its earliest position"
+            f"table {table!r}, position {position}: {reason}; changes are kept after {earliest}; start again from a "
+            "snapshot (plan_scan) and its position, or, for a log, from its earliest position"
         )
         self.table = table
         self.position = position

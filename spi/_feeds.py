@@ -88,7 +88,7 @@ class ChangeFeed(ABC):
     and where it takes a position or a version
 
     ChangesLostError
-        If that has expired, is of a feed that is gone, or is beyond the newest.
+        If that has expired, belongs to a feed that is gone, or is beyond the newest.
     """
 
     @abstractmethod
@@ -245,4 +245,4 @@ class ChangeFeed(ABC):
         UnsupportedOperationError
             With `read_only`, and if feeds of the backend cannot restart, which is the default.
         """
-        raise UnsupportedOperationError("this store cannot restart change feeds: end the feed and begin another one")
+        raise UnsupportedOperationError("this store cannot restart change feeds; end the feed and begin another one")

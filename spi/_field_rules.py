@@ -116,9 +116,9 @@ def checked_rules(
         if not key:
             raise _invalid(table, "rules of fields need a primary key")
         if merges:
-            raise _invalid(table, "rules of fields do not go with a merge engine or sequence.field")
+            raise _invalid(table, "rules of fields cannot be combined with a merge engine or sequence.field")
     if len(_of(Retired, given)) > 1:
-        raise _invalid(table, "it is retired twice")
+        raise _invalid(table, "the rules retire it twice")
     _check_renamed(table, fields, key, _of(Renamed, given))
     derived = _of(Derived, given)
     _check_derived(table, fields, key, derived, {name for one in _of(Renamed, given) for name in (one.old, one.new)})
@@ -233,7 +233,7 @@ def rule_from_document(document: object) -> FieldRule:
     if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidSpecificationError(
             f"{shown(document)} is a rule of a kind that this version of structable does not know; it knows "
-            f"{', '.join(_KINDS)}: use a newer one"
+            f"{', '.join(_KINDS)}; use a newer one"
         )
     if kind == "derived":
         parts["function"] = function_from_document(parts.get("function"))

@@ -117,7 +117,7 @@ def _loaded(
             raise located from error
         return retry(storage, lambda: storage.commit_write(job, [staged]))
     except CommitOutcomeUnknownError as error:
-        error.add_note(f"load the same data again with job_id={name!r}: they count once")
+        error.add_note(f"load the same data again with job_id={name!r}; they count once")
         raise
     except BaseException:
         if job_id is None:  # a job with the caller's id continues when it is loaded again

@@ -257,7 +257,7 @@ class Merger:
         for name, value in given.items():
             found = aggregates.get(name)
             if found is None:
-                continue  # of the key
+                continue  # a key field
             place, function, combine = found
             if not retracts and (function is _LAST or (function is _FIRST and old is None)):
                 values[place] = value  # null too

@@ -168,7 +168,7 @@ class RowMove(NamedTuple):
     ) -> Sequence[Mapping[str, Value]]:
         """Return the new rows, with the former values of fields that they lack: those that the caller does not know."""
         lacking = set(spec.field_names).difference(*self.rows)
-        for rule in spec.rules:  # their fields follow from others
+        for rule in spec.rules:  # fields of rules are computed from others
             if isinstance(rule, Derived):
                 lacking.discard(rule.field)
             elif isinstance(rule, Renamed):

@@ -57,7 +57,9 @@ class FeedPosition:
         """
         match = _TEXT.fullmatch(text) if isinstance(text, str) else None
         if match is None or int(match[2]) > _MOST:
-            raise ValueError(f"{shown(text)} is not a position of a change feed: FEED:VERSION, as str(position) is")
+            raise ValueError(
+                f"{shown(text)} is not a position of a change feed; write it FEED:VERSION, as str(position) returns it"
+            )
         return cls(match[1], int(match[2]))
 
     def __str__(self) -> str:

@@ -70,8 +70,6 @@ class RowRules:
         """Whether reads compute some of the columns."""
         return bool(self.computed or self.aliases)
 
-    # Writing
-
     def touches_source(self, name: object) -> bool:
         """Return whether a change of one field, which may make a row, changes others that are computed."""
         return self._key_sources or name in self.sources or self.twins.get(str(name)) in self.sources
@@ -188,7 +186,7 @@ class RowRules:
         value, failed = rule.function.computed(checked)
         if failed and isinstance(rule.function, JsonField) and rule.function.strict:
             path = ", ".join(map(repr, rule.function.path))
-            reason = f"{shown(source)} has no {self.spec.field(rule.field).type_text} at ({path}), of which "
+            reason = f"{shown(source)} has no {self.spec.field(rule.field).type_text} at ({path}), from which "
             raise InvalidFieldError(self.spec.name, rule.source, f"{reason}{rule.field!r} is derived")
         return value
 
@@ -212,8 +210,6 @@ class RowRules:
         if rule is not None:
             reason = f"is derived from {rule.source!r}; change that field"
             raise InvalidFieldError(self.spec.name, rule.field, reason)
-
-    # Reading
 
     def stored(self, columns: Iterable[str]) -> list[str]:
         """Return the stored columns from which columns are computed, each once."""

@@ -107,8 +107,6 @@ class RuledTable(StructuredTable):
     def _stored(self) -> StructuredTable:
         return self._table
 
-    # Reading
-
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         return super().read(key, columns) if self._computes else self._table.read(key, columns)
 
@@ -203,8 +201,6 @@ class RuledTable(StructuredTable):
             return self._table._count(request.stored)
         with self._matching(request.stored, request.where, self._spec.primary_key, None) as rows:
             return sum(1 for _ in rows)
-
-    # Writing
 
     def upsert(self, row: Mapping[str, Value]) -> None:
         try:

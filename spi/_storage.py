@@ -355,7 +355,7 @@ class Storage(Transactional, Signalling):
         StorageUnavailableError
             If the store cannot be reached, or has no room for the new files.
         """
-        raise UnsupportedOperationError(f"{self.url} cannot be compacted: its store reclaims space by means of its own")
+        raise UnsupportedOperationError(f"{self.url} cannot be compacted: its store reclaims space by itself")
 
     @abstractmethod
     def close(self) -> None:

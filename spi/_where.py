@@ -254,7 +254,7 @@ class _WhereParser:
         word = token.text
         if token.kind is not _TokenKind.WORD or word not in self._spec or word.lower() in _NULLS:
             return False
-        if field.type is FieldType.STRING:  # whose values are quoted
+        if field.type is FieldType.STRING:  # strings are quoted
             return True
         try:
             parse_value(field, word)

@@ -220,7 +220,7 @@ class RecordedFeed(ChangeFeed):
             # A number without a position is also expired, or beyond the newest.
             position = FeedPosition(view.feed, min(max(version, 0), (1 << 63) - 1))
             if version < view.floor:
-                reason = "is not kept: changes so old have expired, or were made before there was the feed"
+                reason = "is not kept: changes this old have expired, or were made before the feed existed"
                 raise self._lost(view, position, reason)
             if version > latest and (_compacts(view) or not view.reached(version)):
                 raise self._lost(view, position, f"is beyond the newest, {latest}")
@@ -355,7 +355,7 @@ class RecordedFeed(ChangeFeed):
         if not isinstance(position, FeedPosition):
             raise ValueError(f"{position!r} is not a FeedPosition")
         if position.feed != view.feed:
-            raise self._lost(view, position, "is of a feed that is gone")
+            raise self._lost(view, position, "belongs to a feed that is gone")
         within = after is not None
         if position.version < view.floor + within:
             rest = ", and with it the rest of its commit" if within else ""

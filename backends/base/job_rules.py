@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def job_of_another(job_id: str, table: str, mode: str) -> ValueError:
     """Return the error for a job id that another living job uses."""
-    return ValueError(f"the job id {job_id!r} belongs to a job of mode {mode} on table {table!r}; take another")
+    return ValueError(f"the job id {job_id!r} belongs to a job of mode {mode} on table {table!r}; choose another one")
 
 
 def require_undecided(job_id: str, table: str, state: str | None) -> None:
@@ -59,7 +59,7 @@ def require_same_rules(table: str, then: str, now: str) -> None:
 def staged_for_dropped(table: str) -> SchemaIncompatibleError:
     """Return the error for staged rows whose table, or one of whose fields, was dropped."""
     return SchemaIncompatibleError(
-        table, ["its rows were staged for a table or a field of this name that is there no longer"]
+        table, ["its rows were staged for a table or a field of this name that no longer exists"]
     )
 
 

@@ -97,11 +97,11 @@ class ConnectionPool(ABC, Generic[Connection]):
         connection = self._take() or self._slots.wait(self._take, self._timeout)
         if connection is None:
             raise StorageUnavailableError(
-                f"all {self._size} connections (pool_size) were in use for {self._timeout:g} s (pool_timeout): "
+                f"all {self._size} connections (pool_size) were in use for {self._timeout:g} s (pool_timeout); "
                 f"close {self.holders} that are no longer needed, or raise pool_size"
             )
         connection.lent = True
-        if self._closed:  # meanwhile
+        if self._closed:  # by another thread since the first check
             self.release(connection)
             raise self._refusal()
         return connection
@@ -141,7 +141,7 @@ class ConnectionPool(ABC, Generic[Connection]):
         connection.lent = False
         if connection.usable and not self._closed and len(self._idle) < self._most_idle:
             self._idle.append(connection)
-            if self._closed:  # meanwhile
+            if self._closed:  # by another thread since the first check
                 self._close_idle()
         else:
             self._end(connection)

@@ -129,7 +129,7 @@ class PrefixTables:
             if "NamespaceNotFoundException" in error.message:
                 namespace = self._layout.namespace
                 raise StorageUnavailableError(
-                    f"HBase has no namespace {namespace}: create it in its shell (create_namespace '{namespace}')"
+                    f"HBase has no namespace {namespace}; create it in its shell (create_namespace '{namespace}')"
                 ) from error
             raise
         return True
@@ -141,7 +141,7 @@ class PrefixTables:
             raise SpaceTakenError(f"the HBase table {table} was made for rows, and cannot have a change feed")
         if self.has_rows(table):
             raise TransactionConflictError(
-                f"the HBase table {table} has rows, but the catalog has no table of its number: if this error "
+                f"the HBase table {table} has rows, but the catalog has no table of its number; if this error "
                 "persists, drop it by hand"
             )
 

@@ -127,4 +127,4 @@ def _tables(folder: DatabaseFolder) -> dict[int, TableFile]:
         try:
             return read_manifest(folder.database).tables
         except FileNotFoundError:
-            return read_manifest(folder.database).tables  # LevelDB had begun another manifest
+            return read_manifest(folder.database).tables  # LevelDB had just replaced the manifest

@@ -114,8 +114,6 @@ class DatabaseFolder:
             raise ValueError(f"{plan!r} is not the name of a plan")
         return self.checkpoints / plan / "state"
 
-    # Ownership
-
     def try_own(self) -> bool:
         """Become the owner, unless another process is the owner; true if this process already is."""
         with _FORKING:  # a child that shares the descriptor would keep the lock after this process
@@ -161,8 +159,6 @@ class DatabaseFolder:
 
     def write_owner(self, socket: str) -> None:
         _replace(self.owner, json.dumps({"socket": socket, "process": os.getpid()}).encode())
-
-    # Damage that LevelDB itself would not notice
 
     def may_create(self) -> bool:
         """Return whether there is no database yet, or only the remains of an interrupted creation.

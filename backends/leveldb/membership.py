@@ -60,8 +60,6 @@ class Membership:
         self.shared = no_shared()
         self._identity = DatabaseIdentity(folder.database)
 
-    # Joining and leaving
-
     @classmethod
     def join(cls, folder: DatabaseFolder, settings: DatabaseSettings, engine: RoutedEngine) -> Membership:
         """Add an engine to the membership in a folder; the first one opens the database."""
@@ -135,7 +133,7 @@ class Membership:
                 if store.close() and self.folder.holds_lock and self._identity.holds_database():
                     self.folder.record_clean()
                 else:
-                    _log.info("the database in %s was not closed in good order", self.folder.path)
+                    _log.info("the database in %s was not closed cleanly", self.folder.path)
             finally:
                 self.folder.disown()
                 _log.info("process %d gave up the database in %s", os.getpid(), self.folder.path)
@@ -155,8 +153,6 @@ class Membership:
         self._identity.close()
         for engine in self._engines:
             engine.abandon(INHERITED)
-
-    # A folder that is removed or replaced
 
     def _require_same_database(self) -> None:
         """Raise `StorageUnavailableError` if the folder is no longer the one that was opened."""
@@ -185,8 +181,6 @@ class Membership:
         for engine in list(self._engines):
             engine.lose()
         self._end(NoRoute(str(lost_database(self.folder.path)), lasting=True))
-
-    # Ownership
 
     def failover(self, lost: Route) -> Route:
         """Return the next route after one was lost: as a client of the next owner, or as the owner."""
@@ -291,8 +285,6 @@ class Membership:
         self.shared = shared
         for engine in list(self._engines):
             engine.bind(route, shared)
-
-    # Callbacks of the store and the server
 
     def upcalls(self) -> Upcalls:
         return self._any_engine().upcalls

@@ -151,8 +151,6 @@ class Observer:
             else:
                 return
 
-    # Callbacks for the store of a copy
-
     def _upcalls(self) -> Upcalls:
         return self._engine.upcalls
 
@@ -164,8 +162,6 @@ class Observer:
         lost: list[str] = json.loads(self._engine.upcalls.procedures["recover"](b""))
         if lost and not self._accepts_losses:
             raise RunLostError(lost[0])
-
-    # Closing
 
     def close(self) -> None:
         """Leave the owner, or remove the copy; idempotent."""

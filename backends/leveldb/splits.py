@@ -318,9 +318,6 @@ class Release:
         os.close(hold)
 
 
-# Readers
-
-
 class _OpenCheckpoint:
     """A copy of a checkpoint, open in this process."""
 

@@ -18,7 +18,7 @@ class MemoryBackend(Backend):
     """Stores in the memory of this process."""
 
     scheme: ClassVar[str] = "memory"
-    description: ClassVar[str] = "in the memory of this process, gone with it"
+    description: ClassVar[str] = "tables in the memory of this process, lost when it ends"
     options: ClassVar[Sequence[Option]] = COMMON_OPTIONS
 
     def connect(self, url: StorageUrl, options: Mapping[str, OptionValue]) -> Storage:

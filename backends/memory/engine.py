@@ -64,7 +64,7 @@ class MemorySnapshot(EngineSnapshot):
 
     def _require_open(self) -> None:
         if not self._open:
-            raise TransactionClosedError("the snapshot was given up")
+            raise TransactionClosedError("the snapshot was closed")
         self._engine.require_open()
 
     def close(self) -> None:
@@ -268,5 +268,6 @@ def _planned(state: bytes) -> MemorySnapshot:
 def _require_this_process(process: int) -> None:
     if process != os.getpid():
         raise UnsupportedOperationError(
-            f"a memory store lives in one process: this is of process {process} and cannot be read in {os.getpid()}"
+            f"the store lives in one process: this split belongs to process {process} and cannot be read in "
+            f"{os.getpid()}"
         )

@@ -79,7 +79,7 @@ class RowWriter:
         encode_full = table.binding.encode_full
         encoded = [encode_full(row) for row in rows]
         if None not in encoded:
-            return encoded, ()  # type: ignore[return-value]  # none is None
+            return encoded, ()  # type: ignore[return-value]  # no element is None
         return _changed_rows(table, rows, [None] * len(rows))
 
     def put(self, table: TableOverlay, writes: RowWrites) -> Written:

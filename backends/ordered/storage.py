@@ -88,7 +88,7 @@ class OrderedStorage(Storage):
         self._admin = OrderedAdmin(engine, self._catalog, self._garbage, ddl_timeout)
         self._feeds = FeedUpkeep(partial(_expire, weakref.ref(self)))
         self._feed_used: Callable[[str], None] = self._feeds.noticed
-        if read_only:  # it drops no changes
+        if read_only:  # a read-only store leaves feeds to others
             self._feed_used = lambda table: None
         self._plans: weakref.WeakSet[SnapshotHold] = weakref.WeakSet()
         self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()

@@ -41,8 +41,6 @@ class OrderedTable(TableOverlay, StructuredTable):
             self.transaction.refuse()
         return self.binding.spec
 
-    # Reading
-
     def read(self, key: Key, columns: Iterable[str] | None = None) -> Row | None:
         tx = self.transaction
         if not tx.usable:
@@ -81,8 +79,6 @@ class OrderedTable(TableOverlay, StructuredTable):
 
     def _count(self, scan: Scan) -> int:
         return count_pairs(self, plan(self.binding, self._request(scan)))
-
-    # Writing
 
     def upsert(self, row: Mapping[str, Value]) -> None:
         if not self.transaction.writable:

@@ -47,7 +47,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
         feed_used: Callable[[str], None],
         send: Callable[[Iterable[str]], None],
     ) -> None:
-        # Of the instance too: each is read several times, for which CPython 3.11 has no fast path to the class.
+        # Set on the instance too: each is read several times, and CPython 3.11 has no fast path to class attributes.
         self.usable = True
         self._snapshot = None
         self.reads = None
@@ -79,7 +79,7 @@ class OrderedTransaction(TransactionLifecycle, Transaction):
             self.refuse()
         if self._tables:
             raise UnsupportedOperationError(
-                f"position({table!r}) after table(): ask for positions first; the transaction then reads that snapshot"
+                f"position({table!r}) after table(); ask for positions first; the transaction then reads that snapshot"
             )
         binding = self._bound(table)
         require_feed(binding.spec)

@@ -212,7 +212,7 @@ class AtOnce(Transaction):
         return self._storage.table(name)
 
     def position(self, table: str) -> FeedPosition:
-        raise UnsupportedOperationError(f"position({table!r}) of a single write: begin a transaction")
+        raise UnsupportedOperationError(f"position({table!r}) of a single write; begin a transaction")
 
     def signal(self, channel: str) -> None:
         self._signals.send((check_channel(channel),))

@@ -110,7 +110,7 @@ def _factory(url: StorageUrl, options: Mapping[str, OptionValue]) -> ConnectionF
         "statement_timeout": str(round(float(options["statement_timeout"]) * 1_000)),
         "extra_float_digits": "1",
         "client_min_messages": "warning",
-        # Role and database may have other settings:
+        # The role or the database may set these differently.
         "default_transaction_deferrable": "off",
         "standard_conforming_strings": "on",
         "quote_all_identifiers": "off",
@@ -131,7 +131,7 @@ def _parameters(url: StorageUrl, options: Mapping[str, OptionValue]) -> dict[str
     for name, value in own.items():
         if value:
             if name in found:
-                raise ValueError(f"{url} gives {name} twice, in its place and as a parameter: give it once")
+                raise ValueError(f"{url} gives {name} twice, in its place and as a parameter; give it once")
             found[name] = value
     for name, value in found.items():
         if "\0" in value:

@@ -82,8 +82,6 @@ class PostgreSQLTable(BoundTable, StructuredTable):
             self.renew()
         return self.binding.spec
 
-    # Reading
-
     @on_current_schema
     def _lookup(self, lookup: Lookup) -> list[Row]:
         tx = self._tx
@@ -114,8 +112,6 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         self.written = True
         if not move_rows(self._tx, self, move):
             super()._move(move)
-
-    # Scanning
 
     def _request(self, scan: Scan) -> ScanRequest:
         self._tx.require_usable()
@@ -173,9 +169,8 @@ class PostgreSQLTable(BoundTable, StructuredTable):
     def _sampled_size(self, range: Range) -> tuple[int, int]:
         return sampled_size(self._tx, self, self._request(Scan((range,))))
 
-    # Writing one row: sent with the next statement that may see it, at the latest with the commit
-
     def _defer(self, plan: RowPlan) -> None:
+        """Send a write with the next statement that may see it, at the latest with the commit."""
         defer(self._tx, self, plan.statement)
         self.seen.put(plan.one.key, plan.most)
 
@@ -279,8 +274,6 @@ class PostgreSQLTable(BoundTable, StructuredTable):
         one = OneRow.keyed(self.binding, key)
         self._tx.writes.supersede(self, one.key)
         self._defer(one.delete())
-
-    # Writing many rows, each by few statements
 
     def _upsert_many(self, rows: list[Given]) -> None:
         if self.binding.merges:

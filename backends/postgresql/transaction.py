@@ -75,7 +75,7 @@ class PostgreSQLTransaction(Transaction):
         self._tx.require_usable()
         if self._tables or (self._tx.begun and self._tx.position is None):
             raise UnsupportedOperationError(
-                f"position({table!r}) after table(): ask for positions first; the transaction then reads that snapshot"
+                f"position({table!r}) after table(); ask for positions first; the transaction then reads that snapshot"
             )
         return _feed_position(self._tx, self._store.catalog, self._store.feeds.gate, self._isolation, table)
 

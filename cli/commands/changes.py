@@ -50,7 +50,7 @@ def changes(
     ] = False,
     follow: Annotated[
         bool,
-        typer.Option("--follow", "-f", help="Go on with what is committed next, until Ctrl-C, SIGTERM or --until."),
+        typer.Option("--follow", "-f", help="Continue with what is committed next, until Ctrl-C, SIGTERM or --until."),
     ] = False,
     columns: Columns = None,
     limit: Annotated[
@@ -85,7 +85,7 @@ def changes(
     """
     plain = output in (None, "-")
     if follow and (net or limit is not None or not plain):
-        raise UsageProblem("--follow goes on for ever: leave out --net, --limit and --output")
+        raise UsageProblem("--follow runs for ever; leave out --net, --limit and --output")
     form = format_ or ("json" if follow else "table") if plain else format_of(output or "-", format_)
     if follow and form == "arrow":
         raise UsageProblem("--follow writes json, csv or a table")

@@ -146,7 +146,7 @@ def planned_target(store: Storage, spec: TableSpecification, mode: WriteMode | N
     # An interrupted copy leaves an empty table, which may be filled.
     if mode is None and job_id is None and whole_count(store, there):
         raise UsageProblem(
-            f"table '{spec.name}' has rows in {store.url}: give --mode upsert, insert, replace or overwrite"
+            f"table '{spec.name}' has rows in {store.url}; give --mode upsert, insert, replace or overwrite"
         )
     return Target(spec, True, job)
 
@@ -155,7 +155,7 @@ def _check_overwritable(spec: TableSpecification, mode: WriteMode | None) -> Non
     """Reject a table that a job of mode `overwrite` would reject only after earlier tables were copied."""
     if mode is WriteMode.OVERWRITE and spec.table_options.changelog_producer is not ChangelogProducer.NONE:
         raise UnsupportedOperationError(
-            f"table {spec.name!r} has a change feed and cannot be overwritten: copy it with another --mode, after "
+            f"table {spec.name!r} has a change feed and cannot be overwritten; copy it with another --mode, after "
             "'structable delete --all' if its rows are to go"
         )
 

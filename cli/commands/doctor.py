@@ -139,7 +139,7 @@ def _examine_log(storage: Storage, spec: TableSpecification) -> Finding:
             gaps += change.number != number
             count, number = count + 1, number + 1
     if gaps:
-        text = f"{gaps:,} of {count:,} changes do not have the number of their place"
+        text = f"{gaps:,} of {count:,} changes have a number other than their position"
         return Finding(FindingLevel.PROBLEM, f"table {spec.name}", text)
     return Finding(FindingLevel.OK, f"table {spec.name}", f"{count:,} changes of a log are readable")
 

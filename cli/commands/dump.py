@@ -102,7 +102,9 @@ def import_all(
         rows = [one for one in sorted(file.parent.glob(f"{file.stem}.*")) if one.suffix != _SPECIFICATION]
         if len(rows) != 1:
             names = ", ".join(one.name for one in rows) or "none"
-            raise UsageProblem(f"{file}: one file with the rows of the table must be beside it; there are {names}")
+            raise UsageProblem(
+                f"{file}: one file with the rows of the table must be in the same folder; there are {names}"
+            )
         targets.append((planned_target(storage, read_specification(str(file)), mode, job_id), rows[0]))
     for target, file in targets:
         if dry_run and not target.exists:

@@ -264,7 +264,7 @@ def confirm(storage: Storage, table: str, action: str, *, yes: bool) -> None:
         return
     named = table_in_words(storage, table)
     if sys.stdin is None or not sys.stdin.isatty():
-        raise UsageProblem(f"{action} {named}? There is no terminal to ask on: give --yes")
+        raise UsageProblem(f"{action} {named}? There is no terminal to ask on; give --yes")
     typer.echo(f"{action.capitalize()} {named}? [y/N] ", nl=False, err=True)
     answer = sys.stdin.readline()
     if not answer.endswith("\n"):

@@ -79,14 +79,14 @@ def import_rows(
     replaces the whole table, and asks first.
     """
     if primary_key is not None and not create:
-        raise UsageProblem("--primary-key is of the table that --create makes")
+        raise UsageProblem("--primary-key is for the table that --create makes; give --create, or leave it out")
     if all_ is not None:
         from .dump import import_all
 
         _require_alone(table, file)
         for name, given in (("--format", format_), ("--expect-rows", expect_rows), ("--primary-key", primary_key)):
             if given is not None:
-                raise UsageProblem(f"{name} is of one file: leave it out beside --all")
+                raise UsageProblem(f"{name} is for one file; leave it out with --all")
         with open_store(url, StoreAccess.WRITE if dry_run else StoreAccess.CREATE) as storage:
             import_all(storage, all_, mode, job_id, form, dry_run=dry_run, yes=yes)
         return
@@ -117,7 +117,7 @@ def _required(table: str | None, file: str | None) -> tuple[str, str]:
 
 def _require_alone(table: str | None, file: str | None) -> None:
     if table is not None or file is not None:
-        raise UsageProblem("--all is of all tables: leave TABLE and FILE out")
+        raise UsageProblem("--all imports all tables; leave TABLE and FILE out")
 
 
 def export_rows(
@@ -155,7 +155,7 @@ def export_rows(
         _require_alone(table, file)
         chosen = [where, prefix, at_least, above, at_most, below, columns]
         if any(one is not None for one in chosen):
-            raise UsageProblem("--all exports whole tables: leave the selection of rows and columns out")
+            raise UsageProblem("--all exports whole tables; leave the selection of rows and columns out")
         with open_store(url) as storage:
             export_all(storage, all_, format_)
         return

@@ -87,7 +87,7 @@ class ColumnChoice:
         """Return the fields of columns, None for columns that are left out; raises ValueError for wrong columns."""
         for one in self.only:
             if one not in found and not growing:
-                raise ValueError(f"--columns names {one!r}, which is none of its columns")
+                raise ValueError(f"--columns names {one!r}, which is not one of its columns")
         kept: list[str | None] = []
         for name in found:
             wanted = name if not self.only or name in self.only else None

@@ -159,12 +159,14 @@ def _form(
     ] = None,
     null: Annotated[
         list[str] | None,
-        _option(_TEXT, "The text of null, beside CSV's empty cell, such as NA; repeat it for others.", "TEXT"),
+        _option(_TEXT, "The text of null, in addition to CSV's empty cell, such as NA; repeat it for others.", "TEXT"),
     ] = None,
-    date_format: Annotated[str, _option(_TEXT, "Of dates, such as %d.%m.%Y, as in Python's strptime.", "FORMAT")] = "",
-    timestamp_format: Annotated[str, _option(_TEXT, "Of timestamps, likewise.", "FORMAT")] = "",
+    date_format: Annotated[
+        str, _option(_TEXT, "The format of dates, such as %d.%m.%Y, as in Python's strptime.", "FORMAT")
+    ] = "",
+    timestamp_format: Annotated[str, _option(_TEXT, "The format of timestamps, likewise.", "FORMAT")] = "",
     time_zone: Annotated[
-        str | None, _option(_TEXT, "Of timestamps without one, such as Europe/Berlin, UTC or +02:00.", "ZONE")
+        str | None, _option(_TEXT, "The zone of timestamps without one, such as Europe/Berlin or +02:00.", "ZONE")
     ] = None,
     decimal: Annotated[Literal[".", ","], _option(_TEXT, "The decimal mark.", "MARK")] = ".",
     true: Annotated[list[str] | None, _option(_TEXT, "The text of true; repeat it for others.", "TEXT")] = None,
@@ -181,9 +183,9 @@ def _form(
     }
     only = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
     if columns is not None and not only:
-        raise UsageProblem("--columns names no field: name at least one, or leave the option out")
+        raise UsageProblem("--columns names no field; name at least one, or leave the option out")
     if bool(true) != bool(false):
-        raise UsageProblem("--true and --false are given together: give both, or neither")
+        raise UsageProblem("--true and --false are given together; give both, or neither")
     texts = {"--null": null, "--true": true, "--false": false}
     for (one, some), (other, more) in itertools.combinations(texts.items(), 2):
         if both := set(some or ()) & set(more or ()):
@@ -225,7 +227,7 @@ def _character(name: str, text: str | None, *, optional: bool = False) -> str | 
         with contextlib.suppress(UnicodeError):  # rejected below
             text = text.encode("ascii").decode("unicode_escape")
     if len(text) != 1 or not text.isascii() or text in "\r\n\0":
-        raise UsageProblem(f"--{name} is {text!r}; it must be one character of ASCII, and no end of a line")
+        raise UsageProblem(f"--{name} is {text!r}; it must be one character of ASCII, not the end of a line")
     return text
 
 

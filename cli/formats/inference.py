@@ -216,6 +216,6 @@ class _JsonGuess:
             return Field.boolean(self._name)
         if len(kinds) > 1:
             kinds_found = " and ".join(f"{kind} on line {line}" for kind, line in self._lines.items())
-            raise CastError(f"is {kinds_found}; no field takes them all: write one kind")
+            raise CastError(f"is {kinds_found}; no field takes them all; write one kind")
         self._see_texts()
         return Field(self._name, self._guess.field_type)

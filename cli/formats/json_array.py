@@ -41,7 +41,7 @@ def array_elements(begin: bytes, stream: BinaryIO, lines_before: int) -> Iterato
             text.skip(",")
             text.peek()
         if text.peek() != "]":
-            raise ArrayError(text.line, "a comma, or the end of the array, is missing behind an element")
+            raise ArrayError(text.line, "a comma, or the end of the array, is missing after an element")
         text.skip("]")
     if text.peek():
         raise ArrayError(text.line, "more follows the end of the array")

@@ -50,7 +50,7 @@ def format_of(location: str, given: str | None) -> str:
     if found is None:
         name = "standard input or output" if location == "-" else f"'{location}'"
         raise UsageProblem(
-            f"{name} names no format: give --format, or a path that ends in {', '.join(_SUFFIXES)}; "
+            f"{name} names no format; give --format, or a path that ends in {', '.join(_SUFFIXES)}; "
             "csv and json also with .gz"
         )
     return found
@@ -129,7 +129,7 @@ def open_writer(
         return TableWriter(stream, fields)
     if stream.isatty():
         raise UsageProblem(
-            f"{format_} is binary and cannot be shown on a terminal: give --output, or redirect the output"
+            f"{format_} is binary and cannot be shown on a terminal; give --output, or redirect the output"
         )
     schema = pa.schema([pa.field(field.name, arrow_type(field), nullable=field.name not in key) for field in fields])
     if format_ == "parquet":

@@ -69,7 +69,7 @@ class TextForm:
             return True
         if text in self.false:
             return False
-        raise LiteralError(f"{shown_text(text)} is none of {', '.join((*self.true, *self.false))}")
+        raise LiteralError(f"{shown_text(text)} is not one of {', '.join((*self.true, *self.false))}")
 
     def _moment(self, field: Field, text: str) -> dt.datetime:
         if self.timestamp_format:

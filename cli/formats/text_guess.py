@@ -79,7 +79,7 @@ class TextGuess:
         if not form.is_plain(field):
             return self._is_read(field, texts)
         if kind is FieldType.BOOLEAN:
-            # Without a regular expression where all are written in one way: a fifth of the time.
+            # If all are spelled in one way, this check takes a fifth of the time of the regular expression.
             return bool(pc.all(pc.is_in(texts, _BOOLEANS)).as_py()) or _all(texts, "^(?i:true|false)$")
         return _is_time(texts, _CASTS[kind])
 

@@ -78,7 +78,7 @@ def _url_of_environment(command: str) -> str:
     url = os.environ.get(URL_VARIABLE, "")
     if not url:
         raise UsageProblem(
-            f"no store is given: name its URL first, as in '{command} scheme://place', or set {URL_VARIABLE}; "
+            f"no store is given; name its URL first, as in '{command} scheme://place', or set {URL_VARIABLE}; "
             "'structable backends' lists the schemes"
         )
     if "://" not in url:

@@ -63,7 +63,7 @@ def selected(
             raise UsageProblem(f"{one} and {other} exclude each other")
     if "--prefix" in bounds:
         if len(bounds) > 1:
-            raise UsageProblem("--prefix excludes the other options of the key range: leave one side out")
+            raise UsageProblem("--prefix excludes the other options of the key range; leave one side out")
         range_ = Range.prefix(bounds["--prefix"])
     else:
         range_ = Range(

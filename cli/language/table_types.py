@@ -22,7 +22,7 @@ from structable.spi.text import function_to_document
 def rule_in_words(rule: FieldRule) -> str:
     """Return a rule of a table's fields in words."""
     if isinstance(rule, Retired):
-        return f"the table is retired since {rule.since.isoformat(sep=' ')}"
+        return f"the table has been retired since {rule.since.isoformat(sep=' ')}"
     if isinstance(rule, Renamed):
         said = f"{rule.new} is the new name of {rule.old}"
     else:
@@ -79,10 +79,10 @@ def _deletes(options: TableOptions) -> Iterator[tuple[str, str]]:
 _KEYLESS = {
     WriteBehaviour.CHANGE_LOG: "a bag of rows, added and taken back",
     WriteBehaviour.APPEND_ONLY: "rows can only be added",
-    WriteBehaviour.LOG: "no rows are kept, but in the change feed",
+    WriteBehaviour.LOG: "rows are kept in the change feed only",
 }
 _FEEDS = {
-    ChangelogProducer.INPUT: "what was given to the verbs",
+    ChangelogProducer.INPUT: "the rows as given to the calls",
     ChangelogProducer.LOOKUP: "the rows before and after each commit",
     ChangelogProducer.FULL_COMPACTION: "the rows before and after, net",
 }

@@ -30,7 +30,7 @@ def findings(storage: Storage) -> Iterator[Finding]:
             continue
         missing = [prefix + table.name for table in TABLES if prefix + table.name not in names]
         if missing:
-            text = f"{', '.join(missing)} missing, as after a creation that was killed: run `structable system init`"
+            text = f"{', '.join(missing)} missing, as after a creation that was killed; run `structable system init`"
             yield Finding(FindingLevel.NOTE, f"groups in {name}", text)
             continue
         yield from _of_prefix(SystemData(storage, prefix=prefix), name)
@@ -57,7 +57,7 @@ def _of_prefix(system: SystemData, table: str) -> Iterator[Finding]:
         elif (topic, group) in beating:
             yield Finding(FindingLevel.OK, subject, f"{_waiting(state)}, and its member beats")
         elif state.owner is None:
-            yield Finding(FindingLevel.NOTE, subject, f"{_waiting(state)}, and no member is there: start one")
+            yield Finding(FindingLevel.NOTE, subject, f"{_waiting(state)}, and no member is there; start one")
         else:
             text = (
                 f"{_waiting(state)}, and its member {state.owner!r} did not beat for {WATCHED_SECONDS:.0f} s: unless "

@@ -46,14 +46,14 @@ def list_jobs(
     queue: Queue = "",
     state: Annotated[str, typer.Option(help="READY, RUNNING, DONE, DEAD or CANCELLED.")] = "READY",
     limit: Annotated[int, typer.Option(min=1, max=1000, help="The maximum number of jobs.")] = 100,
-    cursor: Annotated[str | None, typer.Option(help="Continue behind the page that printed this cursor.")] = None,
+    cursor: Annotated[str | None, typer.Option(help="Continue after the page that printed this cursor.")] = None,
     prefix: Prefix = "sys_",
     form: Form = Format.TEXT,
 ) -> None:
     """List the jobs of a queue in a state."""
     url, queue = url_and_arguments(url, queue)
     if state.upper() not in JobState.__members__:
-        raise typer.BadParameter(f"the state {state!r} is none of {', '.join(JobState.__members__)}")
+        raise typer.BadParameter(f"the state {state!r} is not one of {', '.join(JobState.__members__)}")
     with opened(url, prefix, write=False) as system, system.transaction(read_only=True) as s:
         try:
             page = s.jobs.page(queue, JobState[state.upper()], cursor=cursor, limit=limit)

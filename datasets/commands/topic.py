@@ -85,7 +85,8 @@ def tail(
     name: Name = "",
     since: Annotated[str, typer.Option(metavar="PLACE", help=f"Where to begin: {_PLACES}.")] = "end",
     follow: Annotated[
-        bool, typer.Option("--follow/--no-follow", help="Go on with what is published next, until Ctrl-C or SIGTERM.")
+        bool,
+        typer.Option("--follow/--no-follow", help="Continue with what is published next, until Ctrl-C or SIGTERM."),
     ] = True,
     limit: Annotated[int | None, typer.Option(min=1, metavar="MESSAGES", help="End after this number.")] = None,
     prefix: Prefix = "sys_",
@@ -139,7 +140,7 @@ def redrive(
     source = _source(name)
     with opened(url, prefix, write=True) as system:
         count = system.topics.redrive(source, group, ids or None)
-    typer.echo(json.dumps({"redriven": count}) if form is Format.JSON else f"{count:,} published anew")
+    typer.echo(json.dumps({"redriven": count}) if form is Format.JSON else f"{count:,} published again")
 
 
 @app.command()

@@ -116,11 +116,11 @@ class Worker:
     def _until_due(self) -> float:
         """Return the seconds until a job of the queue is due, unless a signal comes first."""
         if not self._system.storage.wakes:
-            return math.inf  # it looks each second
+            return math.inf  # without signals the worker looks each second
         try:
             seconds = self._queue.until_due()
         except (StorageUnavailableError, TransactionError):
-            return math.inf  # the next claim says so
+            return math.inf  # the next claim reports it
         return math.inf if seconds is None else max(_LEAST_SECONDS, seconds)
 
     def _work(self, job: Job, heartbeats: _JobExtender, free: threading.Semaphore) -> None:

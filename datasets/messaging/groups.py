@@ -101,8 +101,6 @@ class GroupMember(Generic[Body]):
         """Run a body in transactions, until one commits."""
         return self._storage.run(lambda tx: run_body(self.context(tx), body))
 
-    # Membership
-
     def ensure(self, start: str, position: Callable[[], FeedPosition]) -> None:
         """Create the group at a position, unless it exists."""
 
@@ -200,8 +198,6 @@ class GroupMember(Generic[Body]):
             pass  # the group is gone with its topic
         finally:
             self.stand_by()
-
-    # The row
 
     def mine(self, context: Context, at: Place | None = None) -> Subscription:
         """Return the row, after checking that this member is active and the group is at this place.

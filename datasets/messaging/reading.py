@@ -55,7 +55,7 @@ class Place:
 
     def behind(self, item: Numbered, following: Numbered | None) -> Place:
         """Return the place between two messages of the same feed; `following` is None until there is a second one."""
-        # After the commit's last message, stand behind the commit: a place inside it would expire with it.
+        # After the last message of a commit the place is behind the commit: inside it, the place would expire with it.
         inside = following is not None and following.version == item.version
         return Place(FeedPosition(self.position.feed, item.version), item.number if inside else None)
 

@@ -175,7 +175,7 @@ class Topics:
         """
         if not isinstance(topic, Topic):
             raise UnsupportedOperationError(
-                f"the changes of {subject_of(topic)} cannot be published again: act on what `dead` returns, then "
+                f"the changes of {subject_of(topic)} cannot be published again; act on what `dead` returns, then "
                 "`purge`"
             )
         check_name(group, "group")

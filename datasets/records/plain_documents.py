@@ -99,7 +99,7 @@ def _in_order(elements: set[Any] | frozenset[Any], made: list[Any]) -> list[Any]
     pairs = list(zip(elements, made, strict=True))
     try:
         if not all(map(_has_order, elements)):
-            raise TypeError("a subset is less than a set: an order of some, not of all")
+            raise TypeError("sets have no order: < compares a set with its supersets only")
         pairs.sort(key=lambda pair: pair[0])
     except TypeError:
         pairs.sort(key=lambda pair: msgspec.json.encode(pair[1], order="sorted"))

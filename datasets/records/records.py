@@ -81,12 +81,11 @@ class Records(Generic[R]):
         self.table: StructuredTable = source.table(definition.name)
         self.type = record_type
 
-    # Reading. The table is checked after the first read: a check before it would cost a round trip of its own.
-
     def get(self, *key: object) -> R | None:
         """Return the record of this key, or None."""
+        # The table is checked after the first read: a check before it would cost a round trip of its own.
         try:
-            row = self.table.read(key if self._is_plain else self._codec.encode_key(key))  # type: ignore[arg-type] # as there
+            row = self.table.read(key if self._is_plain else self._codec.encode_key(key))  # type: ignore[arg-type] # the table checks it
         except InvalidFieldError:
             self._check()  # as in `_read`, without its call
             raise
@@ -196,8 +195,6 @@ class Records(Generic[R]):
             found = list(rows)
         items = list(map(self._definition.decode, found[:limit]))
         return Page(items, encode_cursor(listing, found[limit - 1].key) if len(found) > limit else None)
-
-    # Writing
 
     def insert(self, record: R) -> None:
         """Put a new record.
@@ -316,8 +313,6 @@ class Records(Generic[R]):
         """Delete the records of a range for which `where` is true, and return their number."""
         self._check()
         return self.table.delete_all(self._range(range), self._filter(where))
-
-    # Checks and writes
 
     def _check(self) -> None:
         """Check, once, that the table has the fields of the class."""

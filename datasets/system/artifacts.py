@@ -235,7 +235,9 @@ def _plugin(artifact: Artifact, parent: ArtifactRange, plugin: ProvidedPlugin) -
     low = None if parent.low is None else version_order(parent.low)
     high = None if parent.high is None else version_order(parent.high)
     if low is not None and high is not None and low > high:
-        raise ValueError(f"versions from {parent.low} to {parent.high} of {parent.namespace}/{parent.artifact}: none")
+        raise ValueError(
+            f"the range of versions from {parent.low} to {parent.high} of {parent.namespace}/{parent.artifact} is empty"
+        )
     return Plugin(
         parent_namespace=parent.namespace,
         parent=parent.artifact,

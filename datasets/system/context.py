@@ -93,7 +93,7 @@ class Context:
         named, most = self._tables[table], MAX_ROW_SIZE - room
         row = named.codec.encode(record)
         if sum([len(str(row[name])) for name in named.codec.documents]) >= most // 8:
-            # With 4 bytes a character, and its small values, a row below that has less.
+            # A row with fewer characters fits the limit, even with 4 bytes a character and its small values.
             specification = named.specification
             size = sum(value_size(specification.field(name), value) for name, value in row.items())
             if size > most:

@@ -36,8 +36,6 @@ class Credentials(Dataset):
     def _identities(self) -> Records[CredentialIdentity]:
         return self._context.records(CREDENTIAL_IDENTITIES)
 
-    # Profiles
-
     def put_profile(
         self, namespace: str, profile: str, *, provisioner: str, data: bytes, description: str | None = None
     ) -> None:
@@ -101,8 +99,6 @@ class Credentials(Dataset):
         self._context.exclude(f"credential/{name}")
         self._profiles.delete(namespace, profile)
 
-    # Identities
-
     def put_identity(self, namespace: str, identity: str, *, profile: str, data: bytes) -> None:
         """Make or replace an identity of the profile `namespace/profile`, and seal its data.
 
@@ -155,8 +151,6 @@ class Credentials(Dataset):
         """
         self._identities.require(namespace, identity)
         self._identities.delete(namespace, identity)
-
-    # Both
 
     def rewrap(self, limit: int) -> int:
         """Wrap up to `limit` data of other master keys with the current one, and return their number.

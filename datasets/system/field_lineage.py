@@ -202,5 +202,5 @@ def _summaries(checksum: str, found: Origins) -> Iterable[LineageSummary]:
 
 
 def _fence(checksum: str) -> str:
-    # One fence for every two leading digits: a fence for each checksum would stay for ever.
+    # One fence for every two leading digits: fences are never removed, so one for each checksum would be too many.
     return f"checksum/{checksum[:2]}"

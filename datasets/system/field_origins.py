@@ -71,7 +71,7 @@ def origins(operations: Iterable[FieldOperation]) -> Origins:
 def _check(operation: FieldOperation, outputs: Mapping[str, tuple[str, ...]]) -> None:
     what = f"operation {check_name(operation.name, 'operation')!r}"
     if operation.name in outputs:
-        raise ValueError(f"{what} is there twice")
+        raise ValueError(f"{what} appears twice")
     if operation.source is not None and (operation.inputs or operation.destination is not None):
         raise ValueError(f"{what} reads a source; it can have neither inputs nor a destination")
     if operation.destination is not None and operation.outputs:
@@ -83,7 +83,7 @@ def _check(operation: FieldOperation, outputs: Mapping[str, tuple[str, ...]]) ->
         check_name(field, "field")
     for name, field in operation.inputs:
         if field not in outputs.get(name, ()):
-            raise ValueError(f"{what} uses {field!r} of {name!r}, which no operation before it gives")
+            raise ValueError(f"{what} uses {field!r} of {name!r}, which no earlier operation produces")
 
 
 def _endpoints(

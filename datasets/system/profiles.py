@@ -86,7 +86,7 @@ class Profiles(Dataset):
         now = self._context.now(at)
         found = self._context.records(PROFILES).require(namespace, profile)
         if found.status is ProfileStatus.DISABLED:
-            raise InUseError(f"profile {namespace}/{profile}", "nothing new: it is disabled")
+            raise InUseError(f"profile {namespace}/{profile}", "its status", "is disabled; enable it first")
         self._context.member_of(namespace)  # `remove_namespace` excludes it
         self._context.records(PROFILE_ASSIGNMENTS).put(
             ProfileAssignment(namespace=namespace, profile=profile, entity=entity, created=now)
@@ -116,7 +116,7 @@ class Profiles(Dataset):
         self._context.exclude(_fence(namespace, profile))
         what = f"profile {namespace}/{profile}"
         if found.status is not ProfileStatus.DISABLED:
-            raise InUseError(what, "everything that may be assigned to it: disable it first")
+            raise InUseError(what, "its status", "is enabled; disable it first")
         for assignment in self.assignments(namespace, profile):
             raise InUseError(what, f"entity {assignment.entity}")
         runs = self._context.records(RUNS)

@@ -82,8 +82,6 @@ class Runs(Dataset):
     `source` grows with each message of the sender, as the offset of a message does.
     """
 
-    # Messages
-
     def provision(
         self,
         ref: ProgramRef,
@@ -246,8 +244,6 @@ class Runs(Dataset):
             return Ignored(IgnoredReason.MISSING, None)
         return self._end(current, wanted, source, at, failure)
 
-    # Queries
-
     def get(self, ref: ProgramRef, run: str) -> Run | None:
         """Return the run, or None."""
         return self._get(ref, run)
@@ -320,8 +316,6 @@ class Runs(Dataset):
         with self._runs.find("cluster_open", True) as found:
             return list(found)
 
-    # Clean-up
-
     def delete_history(self, *prefix: str) -> int:
         """Delete the ended runs within a prefix of a program, and return their number; counts stay."""
         return self._runs.delete_all(Range.prefix(prefix), col("active").is_null())
@@ -333,8 +327,6 @@ class Runs(Dataset):
             keys = [row.key for row in rows]
         self._runs.table.delete_many(keys)
         return len(keys)
-
-    # How messages change a run
 
     @property
     def _runs(self) -> Records[Run]:

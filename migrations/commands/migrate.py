@@ -187,7 +187,7 @@ def pause(url: Url, folder: FolderPath = _FOLDER, form: Form = Format.TEXT) -> N
 def contract(
     url: Url,
     revision: Revision,
-    force: Annotated[bool, typer.Option("--force", help="Do not look for older programs that live.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do not check whether older programs still run.")] = False,
     folder: FolderPath = _FOLDER,
     form: Form = Format.TEXT,
 ) -> None:

@@ -136,6 +136,6 @@ def _in_zone(text: str, name: str, zone: str | None) -> dt.datetime:
     except ValueError:
         named = "" if zone is None else f" {zone!r}"
         raise ValueError(
-            f"the option {READ_OPTIONS[name]} is {text!r}, and the session's time zone{named} is not known here: add "
+            f"the option {READ_OPTIONS[name]} is {text!r}, and the session's time zone{named} is not known here; add "
             "an offset, as in 2026-01-31 12:00:00+00:00"
         ) from None

@@ -88,7 +88,7 @@ class WriteOptions:
     table: str
     mode: WriteMode
     job_id: str | None
-    mode_given: bool = True  # else a table without a key has another
+    mode_given: bool = True  # if false, the default of a table without a key differs
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, overwrite: bool, streaming: bool = False) -> WriteOptions:

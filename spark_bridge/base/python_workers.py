@@ -59,7 +59,7 @@ def collecting_rarely() -> Iterator[None]:
     Otherwise they are visited again and again: for a quarter of the processor time of a look-up join's task.
     """
     before = gc.get_threshold()
-    # Not with 0, which stands for never; nor in another such block, which may end first, and would be undone here.
+    # A threshold of 0 turns collection off and stays. A nested block changes nothing, as the outer one may end first.
     raises = 0 < before[0] < _CONTAINERS
     if raises:
         gc.set_threshold(_CONTAINERS, *before[1:])

@@ -212,7 +212,7 @@ def table_fields(table: str, schema: spark.StructType, *, declared: bool = False
             InvalidFieldError(
                 table,
                 column.name,
-                f"is {_text(column.dataType)}{where}, of which no field can be; "
+                f"is {_text(column.dataType)}{where}, a type that no field has; "
                 f"{_instead(column.dataType, declared=declared)}",
             )
             for column, field in found
@@ -254,7 +254,7 @@ def _counterpart(column: spark.StructField, *, declared: bool) -> Field | None:
 def _remedy(kind: spark.DataType, field: Field) -> str:
     wanted = _text(spark_type(field))
     if isinstance(kind, _NOT_CAST):
-        return f", of which no field can be, and the field is {wanted}; {_instead(kind)}"
+        return f", a type that no field has, and the field is {wanted}; {_instead(kind)}"
     return f"; cast it: .cast({wanted!r})"
 
 

@@ -53,7 +53,7 @@ class CatalogRequest:
                 raise ValueError(f"the option {shown} is not for a catalog, but for one read or write of a table")
         url = given.get("url")
         if not url:
-            raise ValueError("the catalog has no store: set spark.sql.catalog.NAME.url to its url")
+            raise ValueError("the catalog has no store; set spark.sql.catalog.NAME.url to its url")
         connection = sorted((name, value) for name, value in given.items() if name not in READ_OPTIONS)
         asked: dict[str, Any] = json.loads(options[REQUEST])
         return cls(

@@ -65,7 +65,7 @@ def check_properties(spec: TableSpecification, properties: Mapping[str, str]) ->
         if not same:
             raise InvalidSpecificationError(
                 f"table {spec.name!r} exists with {name!r} = {own.get(name)!r}, and the statement says {value!r}; an "
-                "overwritten table stays what it is, and nothing was written: leave the property out, or drop the table"
+                "overwritten table stays what it is, and nothing was written; leave the property out, or drop the table"
             )
 
 

@@ -50,7 +50,7 @@ _log = logging.getLogger("structable.spark")
 
 WATCH_SECONDS = 0.5
 IDLE_STORE_SECONDS = 60.0
-# A connection has room for 32 plans, transactions and scans; this many may be plans.
+# A connected storage has room for 32 plans, transactions and scans; this many may be plans.
 PLANS_PER_CONNECTION = 24
 
 

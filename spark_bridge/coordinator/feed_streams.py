@@ -234,5 +234,5 @@ def first_snapshot(
 def _unrepeatable(table: str, position: FeedPosition, reason: str) -> UnsupportedOperationError:
     return UnsupportedOperationError(
         f"table {table!r}: the batch of this query's first snapshot, at {position}, has not ended according to its "
-        f"checkpoint, and cannot be rebuilt from a change feed that {reason}: start the query with a new checkpoint"
+        f"checkpoint, and cannot be rebuilt from a change feed that {reason}; start the query with a new checkpoint"
     )

@@ -61,4 +61,6 @@ def offset_of(value: Mapping[str, object]) -> StreamStart | StreamOffset:
             return StreamOffset(FeedPosition(value["feed"], value["version"]), time)  # type: ignore[arg-type]
     except ValueError:
         pass
-    raise ValueError(f"the checkpoint has the offset {value!r}, which is none of a structable table: use a new one")
+    raise ValueError(
+        f"the checkpoint has the offset {value!r}, which is not a structable table's; use a new checkpoint"
+    )

@@ -63,7 +63,7 @@ class OpenWriteJobs:
                 name = job.stream.partition("/")[2]
                 raise ValueError(
                     f"name is {name!r}, under which table {job.table!r} was written before in this micro-batch "
-                    f"({job.batch}): give each write of one table a name of its own"
+                    f"({job.batch}); give each write of one table a name of its own"
                 )
             self._written[target] = moment
         try:
@@ -85,8 +85,8 @@ class OpenWriteJobs:
             )
         elif not result and job.on_missing == "skip" and not job.committed:
             _log.warning(
-                "table %r: the job %r was committed, but by a call whose answer was lost: how many of its keys had no "
-                "row at the commit is not known, and they are not counted",
+                "table %r: the job %r was committed, but by a call whose answer was lost: the number of its keys "
+                "without a row at the commit is unknown, and they are not counted",
                 job.table,
                 job.job_id,
             )

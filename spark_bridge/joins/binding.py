@@ -189,8 +189,8 @@ def check_result(
         differences.append(f"its changelog-producer is {producer}, and must be lookup")
     for name in existing.field_names:
         if name not in wanted and (name not in removed or name in existing.indexes):
-            indexed = ", and has an index: drop that first" if name in removed else ""
-            differences.append(f"field {name!r} is none of the join's{indexed}")
+            indexed = ", and has an index; drop that first" if name in removed else ""
+            differences.append(f"field {name!r} is not a field of the join{indexed}")
     for field in wanted.fields:
         here = existing.field(field.name) if field.name in existing else None
         if here is None and not ours:
@@ -233,7 +233,7 @@ def _foreign_key(
     else:
         pairs = {theirs: ours for ours, theirs in join.on.items()}
         faults.extend(
-            f"on names {name!r}, which is no field of the primary key of table {right.name!r}; it is {', '.join(key)}"
+            f"on names {name!r}, which is not a field of the primary key of {right.name!r}; it is {', '.join(key)}"
             for name in pairs
             if name not in key
         )
@@ -272,7 +272,7 @@ def _way_to_left(left: TableSpecification, foreign_key: tuple[str, ...], faults:
         found = f"the rows of table {left.name!r} of a row on the right cannot be found"
         possible = [name for name in foreign_key if name not in left.primary_key]
         if possible:
-            faults.append(f"{found}: add an index on {possible[0]!r}, as in indexes=[{possible[0]!r}]")
+            faults.append(f"{found}; add an index on {possible[0]!r}, as in indexes=[{possible[0]!r}]")
         else:
             faults.append(
                 f"{found}: {foreign_key[0]!r} is a later field of its primary key, which takes no index; put it first "

@@ -155,7 +155,9 @@ def _checked_on(on: object, faults: list[str]) -> Mapping[str, str] | tuple[str,
         return ()
     if not names:
         faults.append("on is empty; it must name a field of the left table for each field of the right's key")
-    faults.extend(f"on has {shown(name)}, which is no name of a field" for name in names if not isinstance(name, str))
+    faults.extend(
+        f"on has {shown(name)}, which is not the name of a field" for name in names if not isinstance(name, str)
+    )
     faults.extend(
         f"on names the field {shown(name)} of the right table twice; each field of its key has one field of the left"
         for name in dict.fromkeys(targets)

@@ -141,7 +141,7 @@ class SparkSteps:
 
     def _stage_selected(self, stores: JoinStores, kernel: Kernel, job: WriteJob, changes: Changes) -> Staged | None:
         """Stage the differences if so few rows are affected that reading them by key is cheaper than scans."""
-        direct, left = min(DIRECT, self._large), cache(partial(_rows, stores))  # which costs time: asked only if needed
+        direct, left = min(DIRECT, self._large), cache(partial(_rows, stores))  # counted only if needed
 
         def most(rows_per_read: int) -> int:
             return min(left() // rows_per_read, self._large, _MOST_SELECTED)

@@ -104,7 +104,7 @@ class JoinStores:
         with ExitStack() as stack:
             inputs = ((self.left, join.left.name), (self.right, join.right.name))
             feed = _feed_of(tx, join.result.name)
-            # Positions come before tables.
+            # A transaction gives positions only before its first table.
             seen_in = {self.result: tx}
             at = {one: tx.position(one[1]) for one in dict.fromkeys(inputs) if one[0] is self.result}
             progress = _table_of(tx, PROGRESS.name)

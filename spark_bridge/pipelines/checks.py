@@ -94,7 +94,7 @@ def check(reach: Reach, default: int | None, cap: int | None, registered: Iterab
         problems.append(Problem((names[key_fault.join],), group.members, text))
     for linked_group, found in label_faults.items():
         text = (
-            f"the streams are partitioned by different rules, {', '.join(sorted(found))}: declare one partitioner=, "
+            f"the streams are partitioned by different rules, {', '.join(sorted(found))}; declare one partitioner=, "
             "register a Partitioner for it, or put a partition_by behind the inputs"
         )
         problems.append(_of_group(shown[linked_group], text))
@@ -105,7 +105,7 @@ def check(reach: Reach, default: int | None, cap: int | None, registered: Iterab
         if missing:
             reason = f"{', '.join(missing)} {'has' if len(missing) == 1 else 'have'} no order="
         text = (
-            f"write {names[order_fault.write]}: {cause}, and {reason}: declare the same order= of all its sources, "
+            f"write {names[order_fault.write]}: {cause}, and {reason}; declare the same order= of all its sources, "
             "or give the write order_by= or unordered=True"
         )
         problems.append(Problem((), (), text, (names[order_fault.write],)))
@@ -174,13 +174,13 @@ def _graph_faults(reach: Reach, computable: set[str]) -> Iterator[tuple[int, str
         name = reach.graph.names[number]
         match node:
             case LoadedStream() | TableFeed() if not ending[number]:
-                yield number, f"source {name} reaches no send, side input or sink: use it, or take it out"
+                yield number, f"source {name} reaches no send, side input or sink; use it, or take it out"
             case PartitionBy() if not ending[number]:
-                yield number, f"intermediate {name} reaches no send, side input or sink: use it, or take it out"
+                yield number, f"intermediate {name} reaches no send, side input or sink; use it, or take it out"
             case StoreTable() | RemoteTable() if not any(
                 number in users for users in (reach.writers, reach.joins, reach.keyed_joins)
             ):
-                yield number, f"table {name} is neither fed nor joined: use it, or take it out"
+                yield number, f"table {name} is neither fed nor joined; use it, or take it out"
             case ForeignKeyTable() if number not in fed:
                 yield (
                     number,
@@ -209,7 +209,7 @@ def _result_faults(reach: Reach) -> Iterator[tuple[int, str]]:
             yield (
                 number,
                 f"foreign-key join {names[number]}: its result, table {node.ref.name!r}, is also that of "
-                f"{names[first]}: give it one of its own",
+                f"{names[first]}; give it one of its own",
             )
     for number in reach.writers:
         table = nodes[number]
@@ -217,7 +217,7 @@ def _result_faults(reach: Reach) -> Iterator[tuple[int, str]]:
             yield (
                 number,
                 f"table {names[number]} is the result of foreign-key join {names[join]}, and only the join writes to "
-                "it: send to another table",
+                "it; send to another table",
             )
 
 

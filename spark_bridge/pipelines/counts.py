@@ -74,7 +74,7 @@ def find_counts(reach: Reach, groups: Iterable[Linked], default: int | None, cap
             faults.append(
                 CountFault(
                     None,
-                    f"intermediate {names[number]} has no partition count, and no input or output has one: give it "
+                    f"intermediate {names[number]} has no partition count, and no input or output has one; give it "
                     "partitions=, or the pipeline default_partitions=",
                     number,
                 )
@@ -113,7 +113,7 @@ def _outer_counts(reach: Reach, ends: Mapping[int, _End]) -> Iterable[int]:
 
 def _different(counts: Sequence[int]) -> str:
     return (
-        f"the streams have {_listed(counts)} partitions, and need one count: give the outer streams equal counts, or "
+        f"the streams have {_listed(counts)} partitions, and need one count; give the outer streams equal counts, or "
         "put a partition_by behind those that differ"
     )
 
@@ -121,11 +121,11 @@ def _different(counts: Sequence[int]) -> str:
 def _unknown_inputs(names: Sequence[str]) -> str:
     if len(names) == 1:
         return (
-            f"the partition count of input {names[0]} is not known: declare its partitions=, or put a partition_by "
+            f"the partition count of input {names[0]} is not known; declare its partitions=, or put a partition_by "
             "behind it"
         )
     return (
-        f"the partition counts of inputs {_listed(names)} are not known: declare their partitions=, or put a "
+        f"the partition counts of inputs {_listed(names)} are not known; declare their partitions=, or put a "
         "partition_by behind each"
     )
 

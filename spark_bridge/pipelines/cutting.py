@@ -159,12 +159,12 @@ class _Streams:
         problem = None
         if not _TABLE_NAME.match(name):
             problem = (
-                f"its table {name!r} would have a name of {len(name)} characters, and 48 are allowed: give it name="
+                f"its table {name!r} would have a name of {len(name)} characters, and 48 are allowed; give it name="
             )
         elif name in {write.ref.name for write in self.writes.values()}:
-            problem = f"another such stream has its table {name!r}: give it another name="
+            problem = f"another such stream has its table {name!r}; give it another name="
         elif self.store is None and near is None:
-            problem = "no table upstream has a store for it: give the pipeline intermediate_store="
+            problem = "no table upstream has a store for it; give the pipeline intermediate_store="
         if problem is not None:
             found = stream, f"stream {self.names[stream]} goes from one stage to another, and {problem}"
             if found not in self.problems:

@@ -88,7 +88,7 @@ def svg(plan: PlannedPipeline, path: Path) -> None:
     try:
         run = subprocess.run(["dot", "-Tsvg"], input=dot(plan).encode(), capture_output=True, check=True)
     except FileNotFoundError:
-        missing = "Graphviz' program dot is not in PATH: install graphviz, or take the picture as Mermaid"
+        missing = "Graphviz' program dot is not in PATH; install graphviz, or take the picture as Mermaid"
         raise FileNotFoundError(errno.ENOENT, missing, "dot") from None
     path.write_bytes(run.stdout)
 

@@ -75,7 +75,7 @@ def plan_nodes(
         checked = check(Reach(graph), *limits, partitioners)
     problems = list(checked.problems)
     if not declared:
-        problems.append(Problem((), (), "nothing is declared: declare a source and what becomes of it"))
+        problems.append(Problem((), (), "nothing is declared; declare a source and what becomes of it"))
     staged = find_stages(checked, settings.name, settings.intermediate_store)
     problems += staged.problems
     if problems and strict:

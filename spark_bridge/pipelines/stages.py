@@ -58,7 +58,7 @@ def find_stages(checked: Checked, pipeline: str, store: str | None) -> StagePlan
     for side, one in zip(sides, cut_sides, strict=True):
         if one.feeds or one.problems or len({states[number] for number in side.nodes if number in states}) > 1:
             number = max(side.nodes)
-            text = f"side input {names[number]} needs more than one query: send its stream to a table first"
+            text = f"side input {names[number]} needs more than one query; send its stream to a table first"
             texts.append((number, text))
     problems = tuple(Problem((), (), text, (names[number],)) for number, text in texts)
     if problems or checked.problems:

@@ -131,7 +131,7 @@ def require_unchanged(table: str, aggregation: Aggregation, given: pa.Schema, st
         If a field has another type, or a decimal more digits after the point, than when Spark made the plan.
     """
     functions: list[AggregateExpression | None] = [*[None] * len(aggregation.group_by), *aggregation.functions]
-    # A store gives functions that are equal here once.
+    # A store returns one column for functions that are equal here.
     for one, was, now in zip(functions, given, map(stored.field, aggregation.columns), strict=True):
         if one is not None and one.function is AggregateFunction.COUNT:
             continue

@@ -103,7 +103,7 @@ class StructableReader(spark.DataSourceReader):
         with quiet_when_abandoned(), one_line_errors():
             planned = self._planned(partition)
             for split in planned.splits:
-                # One that a limit leaves unread is held, too: the coordinator waits for no other reader of it then.
+                # A split that a limit leaves unread is held too, so that the coordinator does not wait for it.
                 with self._coordinator.holding(planned.plan_id, self._options, _reader(split)):
                     if request.whole and request.limit == 0:
                         continue

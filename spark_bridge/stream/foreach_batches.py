@@ -66,7 +66,7 @@ class _ForeachBatch:
         session, store = frame.sparkSession, self.table.store
         micro_batch, run = MicroBatch.of_driver(session.sparkContext)
         if micro_batch.number != batch:
-            raise ValueError(f"batch is {batch!r}, and this is micro-batch {micro_batch.number}: pass its number on")
+            raise ValueError(f"batch is {batch!r}, and this is micro-batch {micro_batch.number}; pass its number on")
 
         def prepare(frame: DataFrame) -> tuple[TableSpecification, DataFrame, Reshape]:
             spec = coordinator_of(session).client.describe(store, self.table.name)

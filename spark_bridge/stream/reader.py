@@ -103,7 +103,7 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
         self._pause = min(max(2 * self._pause, _SHORTEST_PAUSE), _LONGEST_PAUSE)
         if age is None and isinstance(since, StreamOffset):
             self._since = since, self._asked
-        return start  # Spark compares texts
+        return start  # unchanged, as Spark compares the texts of offsets
 
     @one_line_errors()
     def partitions(self, start: Offset, end: Offset) -> list[spark.InputPartition]:
@@ -112,7 +112,7 @@ class FeedStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow
         if isinstance(since, StreamStart) and since.is_snapshot != (until.time is not None):
             raise ValueError(
                 "the first batch in the checkpoint was begun with another start than the options startingVersion and "
-                "startingTimestamp say now, and has to be repeated: restore them, or use a new checkpoint"
+                "startingTimestamp say now, and has to be repeated; restore them, or use a new checkpoint"
             )
         freeze_imports()
         if self._takes_snapshot(since):

@@ -66,8 +66,8 @@ class Request:
             for argument in ("name", "checkpoint", "trigger"):
                 if getattr(self, argument) is not None:
                     raise ValueError(
-                        f"{argument} is {getattr(self, argument)!r}, and the DataFrame is not a streaming one: leave "
-                        "it out; job_id names the write of a batch DataFrame"
+                        f"{argument} is {getattr(self, argument)!r}, and the DataFrame is not a streaming one; name "
+                        "its write with job_id"
                     )
             if self.job_id is not None:
                 requested_job(self.table.name, WriteMode.UPSERT, self.job_id)
@@ -75,8 +75,8 @@ class Request:
         require_streaming()
         if self.job_id is not None:
             raise ValueError(
-                f"job_id is {self.job_id!r}, and the DataFrame is a streaming one: leave it out; each micro-batch has "
-                "a number of its own"
+                f"job_id is {self.job_id!r}, and the DataFrame is a streaming one, whose micro-batches have numbers of "
+                "their own; leave it out"
             )
         for argument in ("name", "checkpoint"):
             if not isinstance(getattr(self, argument), str) or not getattr(self, argument):

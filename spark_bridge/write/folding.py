@@ -184,7 +184,7 @@ class UpdateFolding:
         try:
             return column.to_pylist()
         except (ValueError, OverflowError) as error:
-            raise InvalidFieldError(self.spec.name, name, f"has a value that is none of Python's: {error}") from None
+            raise InvalidFieldError(self.spec.name, name, f"has a value that Python cannot hold: {error}") from None
 
     def _key_of(self, batch: pa.RecordBatch, place: int) -> tuple[Value, ...]:
         return tuple(self._values(name, batch.column(name).slice(place, 1))[0] for name in self.spec.primary_key)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("structable.spark")
 
-# Another attempt of the task would end the same.
+# Another attempt of the task would fail in the same way.
 _REFUSALS = (InvalidFieldError, SchemaIncompatibleError, TableNotFoundError, UnsupportedOperationError)
 
 Reshape = Callable[[Iterable[pa.RecordBatch], KeyCounts], Iterator[pa.RecordBatch]]

@@ -63,7 +63,7 @@ def order_of(order_by: object, *, unordered: object) -> tuple[str, ...] | None:
     if order_by is None:
         return None
     if unordered:
-        raise ValueError(f"unordered is True, and order_by is {order_by!r}: give only one of the two")
+        raise ValueError(f"unordered is True, and order_by is {order_by!r}; give only one of the two")
     names = (order_by,) if isinstance(order_by, str) else order_by
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
         raise ValueError(f"order_by is {order_by!r}; it must be the name of a column, or a list of names")

@@ -66,7 +66,9 @@ def _checked_group(spec: TableSpecification, group_by: tuple[str, ...]) -> tuple
     for name in group_by:
         field = check_field(spec, name)
         if field.type.floating:
-            raise InvalidFieldError(spec.name, field.name, f"is a {field.type_text}, by which rows are not grouped")
+            raise InvalidFieldError(
+                spec.name, field.name, f"is of type {field.type_text}, by which rows cannot be grouped"
+            )
     return tuple(dict.fromkeys(group_by))
 
 
@@ -84,12 +86,14 @@ def _check_function(spec: TableSpecification, one: object) -> None:
         return
     if not isinstance(argument, FieldValue):
         raise InvalidFieldError(
-            spec.name, _ARGUMENT, f"{one} is not of a field; only counts and sums are of expressions"
+            spec.name, _ARGUMENT, f"{one} takes an expression; only count and sum do, others take a field"
         )
     field = check_field(spec, argument.field)
     if not counts and field.type.floating:
         raise InvalidFieldError(
-            spec.name, field.name, f"is a {field.type_text}, which has no {one.function} in a scan plan: read the field"
+            spec.name,
+            field.name,
+            f"is of type {field.type_text}, which has no {one.function} in a plan; read the field",
         )
 
 
@@ -128,13 +132,14 @@ def _field_digits(spec: TableSpecification, field: Field) -> DigitCount:
         return DigitCount(field.precision or 0, field.scale or 0)
     if field.type.integer_bits:
         return DigitCount(_INTEGER_DIGITS[field.type.integer_bits], 0)
-    reason = "the sum depends on the order of the rows: read the field" if field.type.floating else "no number"
-    raise InvalidFieldError(spec.name, field.name, f"is a {field.type_text}, and sums are exact; {reason}")
+    floating = "whose sum depends on the order of the rows; read the field"
+    reason = floating if field.type.floating else "which is not a number"
+    raise InvalidFieldError(spec.name, field.name, f"is of type {field.type_text}, {reason}")
 
 
 def _constant_digits(spec: TableSpecification, value: object) -> DigitCount:
     if isinstance(value, bool) or not isinstance(value, int | Decimal) or not Decimal(value).is_finite():
-        raise InvalidFieldError(spec.name, _ARGUMENT, f"{shown(value)} is no int or finite Decimal")
+        raise InvalidFieldError(spec.name, _ARGUMENT, f"{shown(value)} is neither an int nor a finite Decimal")
     _, digits, exponent = Decimal(value).as_tuple()
     assert isinstance(exponent, int)
     scale = max(-exponent, 0)

@@ -108,7 +108,7 @@ def check_increments(spec: TableSpecification, increments: object) -> list[tuple
     checked: list[tuple[tuple[Value, ...], Field, int]] = []
     for one in check_many(spec, "increments", increments):
         if not isinstance(one, Sequence) or isinstance(one, str | bytes) or len(one) != 3:
-            raise InvalidFieldError(spec.name, "increments", f"{shown(one)} is not a (key, field, amount)")
+            raise InvalidFieldError(spec.name, "increments", f"{shown(one)} is not a tuple (key, field, amount)")
         key, name, amount = one
         checked.append((check_key(spec, key), *check_increment(spec, name, amount)))
     return checked
@@ -159,7 +159,7 @@ def check_row_kinds(spec: TableSpecification, changes: object) -> list[tuple[Row
         elif isinstance(one, Sequence) and not isinstance(one, str | bytes) and len(one) == 2:
             given, row = one
         else:
-            raise InvalidFieldError(spec.name, "changes", f"{shown(one)} is neither a Change nor a (kind, row)")
+            raise InvalidFieldError(spec.name, "changes", f"{shown(one)} is neither a Change nor a tuple (kind, row)")
         try:
             kind = RowKind.of(given)
         except ValueError as error:

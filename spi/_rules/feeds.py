@@ -40,7 +40,7 @@ def check_after(spec: TableSpecification, since: object, after: object) -> int |
     if not isinstance(after, int) or isinstance(after, bool) or not 0 <= after < 1 << 63:
         raise ValueError(f"after is {shown(after)}; it must be the number of a change, from 0")
     if since is None:
-        raise ValueError(f"after={after} is of the commit of a position; give since as well")
+        raise ValueError(f"after={after} counts the changes of the commit at a position; give since as well")
     if spec.table_options.changelog_producer is not ChangelogProducer.INPUT:
         raise UnsupportedOperationError(
             f"table {spec.name!r} has a change feed whose changes have no numbers: after needs the producer input"

@@ -44,7 +44,7 @@ def requested_job(
     if stream is None and batch is None:
         name = _name("job_id", job_id)
         if _OF_BATCH.match(name):
-            raise ValueError(f"job_id is {name!r}, as if it were a batch of a stream; take another")
+            raise ValueError(f"job_id is {name!r}, a name reserved for batches of streams; choose another one")
         return WriteJob(table, checked, name, on_missing=skips)
     if stream is None or batch is None or job_id is not None:
         raise ValueError("a write job has either a job_id or a stream and a batch; give one of the two")
@@ -98,5 +98,5 @@ def last_attempts(job: WriteJob, staged: Iterable[StagedWrite]) -> list[StagedWr
 def table_dropped(table: str, job_id: str) -> TableNotFoundError:
     """Return the error of a job whose table was dropped since it began, even if another table has the name now."""
     error = TableNotFoundError(table)
-    error.add_note(f"The write job {job_id!r} was begun for a table of this name that was dropped since.")
+    error.add_note(f"the write job {job_id!r} was begun for a table of this name that has been dropped since")
     return error

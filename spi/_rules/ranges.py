@@ -67,7 +67,7 @@ def _checked_bound(spec: TableSpecification, bound: object) -> tuple[Value, ...]
 
 def _no_prefix(spec: TableSpecification, problem: str) -> InvalidFieldError:
     if spec.keyless:
-        return InvalidFieldError(spec.name, "range", f"{problem} one of a table without a primary key: use Range.all()")
+        return InvalidFieldError(spec.name, "range", f"{problem} one of a table without a primary key; use Range.all()")
     return InvalidFieldError(
         spec.name, "range", f"{problem} a prefix of the primary key ({', '.join(spec.primary_key)})"
     )

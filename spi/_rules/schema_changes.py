@@ -106,7 +106,7 @@ def plan_schema_change(
         if other == field:
             continue
         if field.name in before.primary_key:
-            if other is not None:  # else the keys differ
+            if other is not None:  # otherwise the difference of the keys is reported below
                 what = f"field {field.name!r} is {field.type_text} and cannot become {other.type_text}"
                 differences.append(f"{what} (a key field keeps its type)")
         elif other is None or widens(other, field):
@@ -159,7 +159,7 @@ def _of_rules(before: TableSpecification, wanted: TableSpecification, taken: Map
     since = retired_since(before.rules)
     if since is not None:
         by = f" by revision {taken[TAKEN_TABLE]}" if TAKEN_TABLE in taken else ""
-        return [f"it is retired{by} since {since.isoformat(sep=' ')}; restore it by rules without Retired"]
+        return [f"it has been retired{by} since {since.isoformat(sep=' ')}; restore it by rules without Retired"]
     if wanted.rules and set(map(_of_any_state, wanted.rules)) != set(map(_of_any_state, before.rules)):
         return [f"the rules are {[*before.rules]!r} and cannot become {[*wanted.rules]!r}; set_rules changes them"]
     return []

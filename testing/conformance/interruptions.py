@@ -54,9 +54,6 @@ class InterruptedByTestError(BaseException):
     """The exception of the handler; like Ctrl-C's, not an `Exception`."""
 
 
-# Points
-
-
 @functools.cache
 def _points(code: CodeType) -> frozenset[int]:
     """Return the offsets of instructions before which a handler may run.
@@ -109,9 +106,6 @@ class _Tracer:
         if self.passed == self._at:
             self.where = f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}:{frame.f_lineno}"
             raise InterruptedByTestError
-
-
-# The interrupted calls
 
 
 def _write(storage: Storage, number: int) -> None:
@@ -176,9 +170,6 @@ WORK: dict[str, Callable[[Storage, int], None]] = {
     "plan": _plan,
 }
 """The calls of a process, by name; the number is different each time."""
-
-
-# The required state
 
 
 class _Witness:

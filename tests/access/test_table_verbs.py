@@ -114,7 +114,7 @@ def test_functions_have_none_of_them() -> None:
 
     async def main() -> None:
         async with open_table(FunctionTable(read=Reader())) as table:
-            with pytest.raises(UnsupportedOperationError, match="is one of functions: it has no count"):
+            with pytest.raises(UnsupportedOperationError, match="is a table of functions, which has no count"):
                 await table.count()
 
     asyncio.run(main())

@@ -134,8 +134,8 @@ def test_changes_of_another_store_are_imported_as_they_are(
     [
         (["--since", "yesterday"], "--since is 'yesterday'; it must be FEED:VERSION"),
         (["--until", "12"], "--until is '12'; it must be FEED:VERSION"),
-        (["--follow", "--net"], "--follow goes on for ever"),
-        (["--follow", "--output", "x.json"], "--follow goes on for ever"),
+        (["--follow", "--net"], "--follow runs for ever"),
+        (["--follow", "--output", "x.json"], "--follow runs for ever"),
         (["--follow", "--format", "arrow"], "--follow writes json, csv or a table"),
         (["--columns", "nope"], "'nope' is not a field"),
     ],
@@ -257,7 +257,7 @@ def test_positions_of_two_feeds(structable: Command, url: str, storage: Storage,
         for further in ([], ["--follow"], ["--limit", 1], ["--format", "json"]):
             outcome = structable("changes", url, "fed", *place, *further)
             assert outcome.code == 1
-            assert f"table 'fed', position {changed[0]}: is of a feed that is gone" in outcome.err
+            assert f"table 'fed', position {changed[0]}: belongs to a feed that is gone" in outcome.err
 
 
 def test_follow_ends_with_its_feed(structable: Command, url: str, storage: Storage, changed: list[str]) -> None:
@@ -270,7 +270,7 @@ def test_follow_ends_with_its_feed(structable: Command, url: str, storage: Stora
                 storage.admin.create_or_update(FED.evolve(options={"changelog-producer": producer}))
     outcome = followed.result()
     assert outcome.code == 1
-    assert "is of a feed that is gone" in outcome.err
+    assert "belongs to a feed that is gone" in outcome.err
 
 
 def test_follow_ends_at_until(structable: Command, url: str, storage: Storage, changed: list[str]) -> None:

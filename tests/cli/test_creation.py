@@ -278,7 +278,7 @@ def test_a_key_that_cannot_be_one(fails: Fails, url: str, tmp_path: Path) -> Non
     args = ("import", url, "t", tmp_path / "x.csv", "--create", "--primary-key")
     assert "primary_key names 'k' of type double, which cannot be ordered" in fails(1, *args, "k")
     assert "primary_key names 'x', which is not a field; the fields are k, v" in fails(1, *args, "x")
-    assert "--primary-key is of the table that --create makes" in fails(
+    assert "--primary-key is for the table that --create makes" in fails(
         2, "import", url, "t", "x.csv", "--primary-key", "k"
     )
 
@@ -312,7 +312,7 @@ def test_columns_of_other_names(stored: Any, fails: Fails, url: str, tmp_path: P
     both = (*rename, "--rename", "Status!=status")
     assert stored(file, *both, "--skip-unknown") == {**key, "status": "DONE"}
     assert stored(file, *both, "--columns", "app,started,attempt") == key
-    assert "--columns names 'cost', which is none of its columns" in fails(
+    assert "--columns names 'cost', which is not one of its columns" in fails(
         2, "import", url, "runs", file, *both, "--columns", "app,started,attempt,cost"
     )
     assert "rename names the column 'x', which is not there" in fails(

@@ -61,7 +61,7 @@ def test_a_dump_restores(
 def test_a_folder_that_is_no_dump(fails: Fails, url: str, storage: Storage, tmp_path: Path) -> None:
     assert "has no specifications of tables" in fails(2, "import", url, "--all", tmp_path)
     (tmp_path / "t.toml").write_text('name = "t"\nprimary_key = ["k"]\nfields = { k = "string" }\n')
-    assert "one file with the rows of the table must be beside it; there are none" in fails(
+    assert "one file with the rows of the table must be in the same folder; there are none" in fails(
         2, "import", url, "--all", tmp_path
     )
     assert "leave TABLE and FILE out" in fails(2, "import", url, "runs", "--all", tmp_path)
@@ -69,7 +69,7 @@ def test_a_folder_that_is_no_dump(fails: Fails, url: str, storage: Storage, tmp_
         2, "export", url, "--all", tmp_path / "x", "--prefix", "a"
     )
     for flag, value in (("--format", "csv"), ("--expect-rows", 0)):
-        assert f"{flag} is of one file: leave it out beside --all" in fails(
+        assert f"{flag} is for one file; leave it out with --all" in fails(
             2, "import", url, "--all", tmp_path, flag, value
         )
     assert "name the table and the file, or give --all FOLDER" in fails(2, "export", url)

@@ -193,7 +193,7 @@ def test_secrets_do_not_reach_the_output(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["scan"], "no store is given: name its URL first, as in 'structable scan scheme://place', or set STRUCT"),
+        (["scan"], "no store is given; name its URL first, as in 'structable scan scheme://place', or set STRUCT"),
         (["scan", "runs"], "no store is given"),
         (["scan", "memory://x"], "missing argument 'TABLE'; 'structable scan --help' shows the usage"),
         (["scan", "memory://x", "a", "b"], "unexpected extra argument(s) (b)"),

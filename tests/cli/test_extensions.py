@@ -104,7 +104,7 @@ def test_two_packages_of_one_name(structable: Command, install: Install) -> None
     install("other_commands", APPLICATION, orders="other_commands:app")
     failed = structable("orders", "total")
     assert failed.code == 1
-    assert "comes with other_commands 1.0 and shop_commands 1.0: uninstall one of them" in failed.err
+    assert "comes with other_commands 1.0 and shop_commands 1.0; uninstall one of them" in failed.err
 
 
 def test_own_commands_cannot_be_replaced(structable: Command, install: Install) -> None:

@@ -113,7 +113,11 @@ def test_tabs_by_the_extension(read: Read, structable: Command, url: str, tmp_pa
         (MYSQL, "k\ti\n1\t\\N\n2\ta\\\nb\n3\tc\n", "FILE, line 3, field 'i': 'a\\nb' is not a whole number"),
         (MYSQL, "k\ts\ti\n1\tx\\\n\t1\n2\ty\tz\n", "FILE, line 4, field 'i': 'z' is not a whole number"),
         (MYSQL, "k\ts\n1\ta\tb\n", "FILE, line 2: there are 3 cells; the first line has 2"),
-        (("--delimiter", "ab"), "k\n", "--delimiter is 'ab'; it must be one character of ASCII, and no end of a line"),
+        (
+            ("--delimiter", "ab"),
+            "k\n",
+            "--delimiter is 'ab'; it must be one character of ASCII, not the end of a line",
+        ),
         (("--quote", ","), "k\n", "--delimiter is ',', and so is the quote or the escape; they must differ"),
         (("--time-zone", "Mars/Base"), "k\n", "--time-zone is 'Mars/Base', which this machine does not know"),
         (("--true", "1"), "k\n", "--true and --false are given together"),
@@ -238,7 +242,7 @@ def test_forms_of_values(
             "comes twice in Europe/Berlin, where clocks change; write it with its offset",
         ),
         (("--decimal", ","), "d", "1.234,5", "has a point; the decimal mark is a comma"),
-        (("--true", "Y", "--false", "N"), "b", "true", "'true' is none of Y, N"),
+        (("--true", "Y", "--false", "N"), "b", "true", "'true' is not one of Y, N"),
         ((), "i", "181.5", "'181.5' is not a whole number"),
         ((), "day", "2024-05-31 08:00", "is not midnight"),
     ],
@@ -333,8 +337,8 @@ def test_many_objects_of_different_fields(structable: Command, url: str, tmp_pat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[{"k": 1}\n {"k": 2}]', "FILE, line 2: a comma, or the end of the array, is missing behind an element"),
-        ('[{"k": 1},\n{"k": 2}', "FILE, line 2: a comma, or the end of the array, is missing behind an element"),
+        ('[{"k": 1}\n {"k": 2}]', "FILE, line 2: a comma, or the end of the array, is missing after an element"),
+        ('[{"k": 1},\n{"k": 2}', "FILE, line 2: a comma, or the end of the array, is missing after an element"),
         ('[{"k": 1},\n{"k": 2,\n "i": }]', "FILE, line 3: Expecting value at column 7"),
         ('[{"k": 1},\n{"k": 2,\n "i": "x"}]', "FILE, line 2: field 'i': 'x' is a string; a int is needed"),
         ('[{"k": 1}] {}', "FILE, line 1: more follows the end of the array"),
@@ -371,7 +375,9 @@ def test_options_of_json(read: Read) -> None:
     assert read(text, "--rename", "S=s", "--rename", "s3=s2", file="f.json") == (
         "FILE: rename names the column 's3', which is not there; there are 'k', 'S', 'i'"
     )
-    assert read(text, "--columns", "k,s2", file="f.json") == "FILE: --columns names 's2', which is none of its columns"
+    assert (
+        read(text, "--columns", "k,s2", file="f.json") == "FILE: --columns names 's2', which is not one of its columns"
+    )
     for form in ("[{},\n{}]", "{}\n{}"):
         found = read(form.format('{"k": 1}', f'{{"k": {"1" * 5000}}}'), file="f.json")
         assert str(found).startswith("FILE, line 2: ")
@@ -384,6 +390,6 @@ def test_truths_of_json(read: Read, structable: Command, tmp_path: Path) -> None
     )
     assert read(text, *options, field="b", file="f.json") == [True, False, True]
     assert "'Y' is a string; a boolean is needed" in read(text, file="f.json")
-    assert "field 'b': 'x' is none of Y, N" in read('{"k": 1, "b": "x"}', *options, file="f.json")
+    assert "field 'b': 'x' is not one of Y, N" in read('{"k": 1, "b": "x"}', *options, file="f.json")
     (tmp_path / "f.json").write_text('[{"b": "Y"}, {"b": "N"}]')
     assert 'b = "boolean"' in structable("infer", tmp_path / "f.json", *options).out

@@ -84,7 +84,7 @@ def test_absent_job(structable: Command, url: str, command: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("job", "list", "URL", "mail", "--state", "odd"), "'odd' is none of READY"),
+        (("job", "list", "URL", "mail", "--state", "odd"), "'odd' is not one of READY"),
         (("job", "list", "URL", "mail", "--cursor", "x"), "cursor"),
         (("job", "list", "URL"), "every other argument"),
         (("job", "show", "1234"), "STRUCTABLE_URL"),

@@ -33,9 +33,9 @@ def test_a_log(structable: Command, fails: Fails, url: str, copy_url: str, tmp_p
         rows = [(1, "a"), (3, "c"), (2, "b"), (3, "c")]
         assert seen(structable, url) == rows
         described = structable("describe", url, "log").out.splitlines()
-        assert "type: log without a primary key: no rows are kept, but in the change feed" in described
+        assert "type: log without a primary key: rows are kept in the change feed only" in described
         assert any(
-            line.startswith("change feed: input: what was given to the verbs, kept for 7 d") for line in described
+            line.startswith("change feed: input: the rows as given to the calls, kept for 7 d") for line in described
         )
         outcome = structable("doctor", url)
         assert outcome.code == 0, outcome.out

@@ -43,7 +43,7 @@ def test_svg_without_graphviz(structable: Command, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PATH", str(tmp_path))
     found = structable("plan", f"{MODULE}:pipeline", "--svg", str(tmp_path / "pages.svg"))
     assert (found.code, found.out) == (1, "")
-    assert found.err.startswith("structable: dot: Graphviz' program dot is not in PATH: install graphviz")
+    assert found.err.startswith("structable: dot: Graphviz' program dot is not in PATH; install graphviz")
 
 
 def test_svg(structable: Command, tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_drop(structable: Command, url: str, storage: Storage) -> None:
 
 def test_drop_asks_and_cannot_ask_without_a_terminal(fails: Fails, url: str, storage: Storage) -> None:
     message = fails(2, "drop", url, "runs")
-    assert f"drop table runs with 4 rows in {storage.url}? There is no terminal to ask on: give --yes" in message
+    assert f"drop table runs with 4 rows in {storage.url}? There is no terminal to ask on; give --yes" in message
     assert storage.admin.exists("runs")
 
 

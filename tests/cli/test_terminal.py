@@ -121,5 +121,5 @@ def test_import_shows_its_progress(on_terminal: OnTerminal, database: str, tmp_p
 def test_binary_data_is_not_for_a_terminal(on_terminal: OnTerminal, database: str) -> None:
     assert on_terminal("scan", database, "runs", "--format", "arrow") == (
         2,
-        "structable: arrow is binary and cannot be shown on a terminal: give --output, or redirect the output\r\n",
+        "structable: arrow is binary and cannot be shown on a terminal; give --output, or redirect the output\r\n",
     )

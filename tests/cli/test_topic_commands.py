@@ -78,7 +78,7 @@ def test_dead_letters_and_redrive(structable: Command, url: str) -> None:
     assert (first["body"], first["key"], first["error"]) == ({"what": "a"}, "k", "ValueError: broken")
     assert "1 attempts  ValueError: broken" in structable("topic", "dead", url, "run-events", "g").out
     done = structable("topic", "redrive", url, "run-events", "g", "--id", second["id"])
-    assert done == (0, "1 published anew\n", "")
+    assert done == (0, "1 published again\n", "")
     done = structable("topic", "redrive", url, "run-events", "g", "--format", "json")
     assert json.loads(done.out) == {"redriven": 1}
     assert structable("topic", "redrive", url, "run-events", "g", "--id", second["id"]).code == 3
@@ -184,7 +184,7 @@ def test_doctor_notes_groups_without_a_member_that_beats(
     assert "ok       group g of run-events in sys_subscriptions: no message waits\n" in structable("doctor", url).out
     publish(url, "a")
     assert "1 messages wait, the first for" in structable("doctor", url).out
-    assert "no member is there: start one" in structable("doctor", url).out
+    assert "no member is there; start one" in structable("doctor", url).out
     with SystemData.open(url) as system:
         consumer = system.consumer(EVENTS, group="g", ttl=3600)
         consumer.poll(wait=0)

@@ -285,8 +285,8 @@ def test_import_on_trial(
 def test_overwriting_needs_a_yes(fails: Fails, url: str, storage: Storage, tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("app,started,attempt\nx,1,1\n")
     message = fails(2, "import", url, "runs", tmp_path / "x.csv", "--mode", "overwrite")
-    assert f"overwrite table runs with 4 rows in {storage.url}? There is no terminal to ask on: give --yes" in message
-    assert f"empty table runs with 4 rows in {storage.url}? There is no terminal to ask on: give --yes" in fails(
+    assert f"overwrite table runs with 4 rows in {storage.url}? There is no terminal to ask on; give --yes" in message
+    assert f"empty table runs with 4 rows in {storage.url}? There is no terminal to ask on; give --yes" in fails(
         2, "delete", url, "runs", "--all"
     )
     assert storage.table("runs").count() == 4
@@ -442,7 +442,7 @@ HEAD = b"app,started,attempt,status\n"
         ("x.parquet", b"nothing of the kind", "is not a Parquet file"),
         ("x.arrow", b"nothing of the kind", "is not Arrow's IPC format"),
         ("x.arrow", b"", "is not Arrow's IPC format"),
-        ("x.xml", b"", "names no format: give --format"),
+        ("x.xml", b"", "names no format; give --format"),
     ],
 )
 def test_wrong_files(

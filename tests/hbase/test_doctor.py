@@ -165,7 +165,7 @@ def test_unused_tables(url: str, hbase_server: Place, hbase_prefix: str) -> None
     assert found[f"HBase table {empty}"][0] == "note"
     assert found[f"HBase table {full}"] == (
         "problem",
-        "has rows and is not in the catalog: check whether it is still needed, and drop it by hand",
+        "has rows and is not in the catalog; check whether it is still needed, and drop it by hand",
     )
     assert f"HBase table {foreign}" not in found
 
@@ -189,7 +189,7 @@ def test_tables_that_an_operator_touched(url: str, hbase_server: Place, hbase_pr
         assert found[f"HBase table {dropped}"].level is FindingLevel.PROBLEM
         assert found[f"HBase table {dropped}"].text.startswith("is missing")
         assert found[f"HBase table {disabled}"] == Finding(
-            FindingLevel.PROBLEM, f"HBase table {disabled}", "is disabled: enable it"
+            FindingLevel.PROBLEM, f"HBase table {disabled}", "is disabled; enable it"
         )
 
 

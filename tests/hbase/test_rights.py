@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 
 def refused(act: Callable[[], object]) -> None:
-    with pytest.raises(StorageUnavailableError, match="the gateway's user lacks a right in HBase"):
+    with pytest.raises(StorageUnavailableError, match="the gateway's user lacks a permission in HBase"):
         act()
 
 

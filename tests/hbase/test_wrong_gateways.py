@@ -131,7 +131,7 @@ def test_a_gateway_of_another_api_is_reported(fake: FakeGateway, gateway: Gatewa
 @pytest.mark.parametrize(
     ("answer", "kind", "expected"),
     [
-        ("org.apache.hadoop.hbase.security.AccessDeniedException: no", AccessDeniedError, "lacks a right"),
+        ("org.apache.hadoop.hbase.security.AccessDeniedException: no", AccessDeniedError, "lacks a permission"),
         (
             "org.apache.hadoop.hbase.PleaseHoldException: Master starts",
             ServerError,

@@ -93,7 +93,7 @@ def test_a_gateway_of_another_api() -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ("org.apache.hadoop.hbase.security.AccessDeniedException: no", "user lacks a right in HBase"),
+        ("org.apache.hadoop.hbase.security.AccessDeniedException: no", "user lacks a permission in HBase"),
         ("org.apache.hadoop.hbase.PleaseHoldException: Master is initializing", "HBase is starting or in safe mode"),
         ("org.apache.hadoop.hbase.ipc.ServerNotRunningYetException: not yet", "HBase is starting or in safe mode"),
         ("java.lang.IllegalStateException: Unknown exception", "HBase answered: java.lang.IllegalState"),
@@ -122,7 +122,7 @@ def test_a_right_that_is_taken_away_later(refused: str) -> None:
             *((lambda: storage.table("blobs").upsert({"id": 2}),) if refused != "createTable" else ()),
         ):
             started = time.monotonic()
-            with pytest.raises(StorageUnavailableError, match="lacks a right"):
+            with pytest.raises(StorageUnavailableError, match="lacks a permission"):
                 attempt()
             assert time.monotonic() - started < 30 + PROMPT
         fake.fault = lambda _api, _number: None
@@ -163,7 +163,7 @@ def test_the_longest_and_the_oddest_prefix(hbase_server: Place, hbase_prefix: st
 
 def test_a_namespace_that_is_not_there(hbase_server: Place) -> None:
     text = refusal(hbase_server.url("nowhere:p"))
-    assert "HBase has no namespace nowhere: create it in its shell" in text
+    assert "HBase has no namespace nowhere; create it in its shell" in text
 
 
 @pytest.mark.parametrize(("version", "origin"), [(b"1", "by an older one"), (b"5", "by a newer one, or is not")])

@@ -42,7 +42,7 @@ WITHOUT_STORE: dict[str, tuple[dict[str, Any], list[str]]] = {
     "how": ({"how": "outer"}, ["how is 'outer'; it must be inner or left"]),
     "on": ({"on": "product"}, ["on is 'product'"]),
     "on is empty": ({"on": {}}, ["on is empty"]),
-    "on has no names": ({"on": {"product": ["sku"]}}, ["on has ['sku'], which is no name of a field"]),
+    "on has no names": ({"on": {"product": ["sku"]}}, ["on has ['sku'], which is not the name of a field"]),
     "on names one twice": ({"on": {"product": "sku", "note": "sku"}}, ["'sku' of the right table twice"]),
     "select": ({"select": {"x": "other.y", "z": "left"}}, ["'x': 'other.y'", "'z': 'left'"]),
     "selected names": (
@@ -121,7 +121,12 @@ WITH_STORE: dict[str, tuple[TableSpecification, TableSpecification, dict[str, An
         ["on lacks name of the primary key of table 'products'"],
     ),
     "too few": (ORDERS, PRODUCTS.evolve(primary_key=["sku", "name"]), {"on": ["product"]}, ["on has 1 fields"]),
-    "no key field": (ORDERS, PRODUCTS, {"on": {"product": "name"}}, ["'name', which is no field of the primary key"]),
+    "no key field": (
+        ORDERS,
+        PRODUCTS,
+        {"on": {"product": "name"}},
+        ["'name', which is not a field of the primary key"],
+    ),
     "unknown": (
         ORDERS,
         PRODUCTS,

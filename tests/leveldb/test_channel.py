@@ -37,7 +37,7 @@ FRAME = b"\x01\x00\x00\x00%c" % messages.DONE
 def test_write_set_travels_whole(changes: WriteSet) -> None:
     body = messages.pack_changes(changes)
     assert messages.unpack_changes(b"head" + body, 4) == changes
-    with pytest.raises(ValueError, match="1 bytes behind"):
+    with pytest.raises(ValueError, match="1 bytes after"):
         messages.unpack_changes(body + b"x", 0)
 
 

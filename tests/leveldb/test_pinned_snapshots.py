@@ -42,7 +42,7 @@ receive()
     client = open_engine(folder)
     late, other, unaware = client.begin(False), client.begin(False), client.begin(False)
     put(client, "a", b"1")
-    with pytest.raises(TransactionConflictError, match="has committed a row"):
+    with pytest.raises(TransactionConflictError, match="wrote a row"):
         client.commit(late, WriteSet({key("a"): b"2"}))
     client.commit(other, WriteSet({key("b"): b"2"}))
     client.commit(client.begin(False), WriteSet({key("a"): b"2"}))

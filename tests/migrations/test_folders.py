@@ -38,7 +38,7 @@ def test_a_wrong_number_names_both_files(scripts: Scripts, name: str, reason: st
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        ("op.add_field('t', 'n')", "is no field"),
+        ("op.add_field('t', 'n')", "is not a field"),
         ("op.add_field('t', op.long('n'), source='p')", "give derive and source together"),
         ("op.add_field('t', op.long('n'), derive=op.lower(), source='p', default=1)", "has no default"),
         ("op.add_field('t', op.int('n'), default='x')", "an int is needed"),
@@ -69,7 +69,7 @@ def test_wrong_scripts_are_refused_by_name(scripts: Scripts, body: str, reason: 
     [
         ("0001_x.py", "raise ValueError('no')\n", "cannot be loaded: ValueError: no"),
         ("0001_x.py", "x = 1\n", r"has no function up\(op\)"),
-        ("0001_x.py", "up = 1\n", "up is no function"),
+        ("0001_x.py", "up = 1\n", "up is not a function"),
         ("0001-x.py", "def up(op): pass\n", "its name must be like"),
     ],
 )

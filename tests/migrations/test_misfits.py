@@ -18,7 +18,11 @@ from tests.migrations.support.folders import RUNS, Scripts, put_runs
         ({}, 'op.rename_field("t", "v", "V")', "by case alone"),
         ({}, 'op.add_field("t", op.long("n"), derive=op.lower(), source="s")', "long does not hold every string"),
         ({}, 'op.add_field("t", op.long("n"), derive=op.cast("long"), source="n")', "is computed from itself"),
-        ({"sequence.field": "v"}, 'op.rename_field("t", "v", "w")', "do not go with a merge engine or sequence.field"),
+        (
+            {"sequence.field": "v"},
+            'op.rename_field("t", "v", "w")',
+            "cannot be combined with a merge engine or sequence.field",
+        ),
     ],
 )
 def test_a_rule_that_a_table_cannot_have_leaves_the_table(

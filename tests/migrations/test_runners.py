@@ -117,7 +117,7 @@ def test_a_runner_pauses_on_demand_and_goes_on(
         return do_batch(*args, **{**options, "rows": 10})  # type: ignore[arg-type]
 
     monkeypatch.setattr(batches, "do_batch", one)
-    with pytest.raises(MigrationError, match="told to pause"):
+    with pytest.raises(MigrationError, match="paused or replaced"):
         migrator.up()
     [paused] = migrator.status()
     assert (paused.state, paused.resumes) == (State.PAUSED, State.FILLING)
@@ -580,7 +580,7 @@ def test_a_runner_that_waited_for_a_table_checks_its_lease_again(
 
     monkeypatch.setattr(RunnerLease, "_beat", lambda self: None)
     monkeypatch.setattr(type(store.admin), "create_or_update", busy)
-    with pytest.raises(MigrationError, match="told to pause"):
+    with pytest.raises(MigrationError, match="paused or replaced"):
         migrator.up()
     assert "n" not in store.admin.get_specification("runs")
     assert migrator.status()[0].state is State.PENDING

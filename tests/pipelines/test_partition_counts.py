@@ -100,7 +100,7 @@ CASES: dict[str, tuple[str, dict[str, int | None] | list[str]]] = {
     ),
     "an input without a count": (
         "S1 source 8 | S2 source | J join S1 S2 | O sink J",
-        ["input S2 is not known: declare its partitions=", "S2: unknown (input)"],
+        ["input S2 is not known; declare its partitions=", "S2: unknown (input)"],
     ),
     "an input without a count, without a join": ("S1 source | O sink S1", {"S1": None}),
     "an intermediate without any count": (

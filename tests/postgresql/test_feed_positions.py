@@ -283,7 +283,7 @@ def test_rights_of_readers(start_postgresql: StartServer, impatient: None) -> No
             with pytest.raises(StorageUnavailableError, match="grant update on table"):
                 reader.plan_scan("t")
             program.execute("rollback")
-            with pytest.raises(StorageUnavailableError, match="lacks a right"):
+            with pytest.raises(StorageUnavailableError, match="lacks a privilege"):
                 reader.changes("t").expire(reader.changes("t").latest())
         with connect(url, create=False, read_only=True) as reader:
             assert reader.changes("t").latest() == owner.changes("t").latest()

@@ -398,7 +398,7 @@ def test_roles_with_few_rights(start_postgresql: StartServer) -> None:
         assert caught.value.lasting
         with connect(server.url("s")) as owning:
             owning.abort_write(begin(owning, 0))
-        with pytest.raises(StorageUnavailableError, match="lacks a right"):
+        with pytest.raises(StorageUnavailableError, match="lacks a privilege"):
             begin(storage, 1)
         with psycopg.connect(server.conninfo, autocommit=True) as owner:
             owner.execute("grant select, insert, update on s._structable_streams to writer")

@@ -229,13 +229,13 @@ def test_one_error_names_every_difference_and_its_remedy(spark: SparkSession, st
         "1 g", "null k",
     )  # fmt: skip
     remedies = [
-        "a is array<int> in the DataFrame, of which no field can be, and the field is string; write to_json(...) "
+        "a is array<int> in the DataFrame, a type that no field has, and the field is string; write to_json(...) "
         "into a string field, or the elements as rows of a table of their own",
         "b is map<string,int> in the DataFrame",
-        "c is struct<x:int> in the DataFrame, of which no field can be, and the field is string; write to_json(...) "
+        "c is struct<x:int> in the DataFrame, a type that no field has, and the field is string; write to_json(...) "
         "into a string field, or one column for each member",
         "d is variant in the DataFrame",
-        "e is interval second in the DataFrame, of which no field can be, and the field is string; write its number",
+        "e is interval second in the DataFrame, a type that no field has, and the field is string; write its number",
         "f is bigint in the DataFrame; cast it: .cast('int')",
         "g is not a field; the fields are k, n, a, b, c, d, e, f (in exactly this case); leave it out",
         "k is void in the DataFrame; cast it: .cast('bigint')",

@@ -135,7 +135,7 @@ def test_columns_are_added(spark: SparkSession, catalog: str, storage: Storage, 
     assert rows(spark, f"SELECT * FROM {catalog}.runs") == [("etl", 0, None, 0.0, None, None)]
     for columns, condition, message in (
         ("cost INT", "FIELD_ALREADY_EXISTS", "cost"),
-        ("more ARRAY<INT>", "PYTHON_DATA_SOURCE_ERROR", "'more': is array<int>, of which no field can be"),
+        ("more ARRAY<INT>", "PYTHON_DATA_SOURCE_ERROR", "'more': is array<int>, a type that no field has"),
         ("more VARCHAR(3)", "PYTHON_DATA_SOURCE_ERROR", r"'more': is varchar\(3\), .*; declare STRING"),
     ):
         with pytest.raises(AnalysisException, match=message) as caught:
@@ -212,8 +212,8 @@ def test_existing_and_absent_tables_have_sparks_conditions(spark: SparkSession, 
         ("(k INT, a ARRAY<INT>, m MAP<INT, INT>) TBLPROPERTIES ('primary-key' = 'k')", "field 'a, m': a is array<int>"),
         (
             "(k CHAR(2), c VARCHAR(3), m MAP<INT, INT>) TBLPROPERTIES ('primary-key' = 'k')",
-            r"'k, c, m': k is char\(2\), of which no field can be; declare STRING; c is varchar\(3\), of which no "
-            r"field can be; declare STRING; m is map<int,int>, of which no field can be; write to_json",
+            r"'k, c, m': k is char\(2\), a type that no field has; declare STRING; c is varchar\(3\), a type that no "
+            r"field has; declare STRING; m is map<int,int>, a type that no field has; write to_json",
         ),
         ("(k INT) TBLPROPERTIES ('primary-key' = 'k', 'merge-engine' = 'x')", "merge-engine"),
         ("(k INT) USING parquet TBLPROPERTIES ('primary-key' = 'k')", "none of the format parquet"),

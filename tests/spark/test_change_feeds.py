@@ -172,7 +172,7 @@ def test_time_zones(zone: str, seconds: int) -> None:
 def test_unknown_time_zones(zone: str | None) -> None:
     options = FeedOptions.parse({"readchangefeed": "true", "endingtimestamp": "2026-01-31"})
     assert options is not None
-    with pytest.raises(ValueError, match=r"time zone.* is not known here: add an offset"):
+    with pytest.raises(ValueError, match=r"time zone.* is not known here; add an offset"):
         options.range_of(_Times(), zone)  # type: ignore[abstract]
 
 

@@ -126,7 +126,7 @@ def test_a_store_of_one_process_cannot_be_read(spark: SparkSession) -> None:
     with connect("memory://spark") as storage:
         storage.admin.create_or_update(RUNS)
         storage.table("runs").upsert_many(runs(10))
-        with pytest.raises((AnalysisException, PythonException), match="a memory store lives in one process"):
+        with pytest.raises((AnalysisException, PythonException), match="the store lives in one process"):
             Tables(spark, "memory://spark").read("runs").collect()
 
 

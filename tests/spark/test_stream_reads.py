@@ -120,7 +120,7 @@ def test_limits_and_ends_of_batches(tables: Tables, storage: Storage, batches: B
     assert [[row[0] for row in batch] for batch in batches.run(frame)] == [[10, 11]]  # written during the first run
     storage.admin.drop("fed")
     storage.admin.create(FED)
-    with pytest.raises(StreamingQueryException, match=r"ChangesLostError.*is of a feed that is gone"):
+    with pytest.raises(StreamingQueryException, match=r"ChangesLostError.*belongs to a feed that is gone"):
         batches.run(frame)
 
 

@@ -186,7 +186,7 @@ def test_writes_of_one_micro_batch_need_names(arrivals: Arrivals, storage: Stora
     ended(writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start())
     assert contents(storage, "pages") == {"a": 2}
     assert "name is 'again', under which table 'pages' was written before in this micro-batch (0)" in str(refused[0])
-    assert str(refused[1]) == "batch is 1, and this is micro-batch 0: pass its number on"
+    assert str(refused[1]) == "batch is 1, and this is micro-batch 0; pass its number on"
 
 
 def test_what_does_not_fit_is_refused_before_a_task_runs(

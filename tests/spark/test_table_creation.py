@@ -87,12 +87,12 @@ def test_types_without_a_counterpart_are_named_with_their_remedies(
         create_table(frame, TableRef(url, "t"), ["k"])
     assert caught.value.field == "a, b, c, d, e, f"
     for told in (
-        "a is array<int> in the DataFrame, of which no field can be; write to_json(...) into a string field, or the",
+        "a is array<int> in the DataFrame, a type that no field has; write to_json(...) into a string field, or the",
         "b is map<string,int> in the DataFrame",
         "c is struct<x:int> in the DataFrame",
         "d is variant in the DataFrame",
         "e is interval month in the DataFrame",
-        "f is void in the DataFrame, of which no field can be; cast it to the type of its values to come",
+        "f is void in the DataFrame, a type that no field has; cast it to the type of its values to come",
     ):
         assert told in str(caught.value)
     assert not storage.admin.exists("t")

@@ -69,7 +69,7 @@ def test_missing_keys_of_a_commit_whose_answer_was_lost(
             assert lost == [CommitResult(True, 1)]
             # Threads of other tests' stores may log into the same capture.
             assert [record.name for record in caplog.records].count("structable.spark") == 1
-            assert "how many of its keys had no row at the commit is not known" in caplog.text
+            assert "the number of its keys without a row at the commit is unknown" in caplog.text
             assert [dict(row) for row in storage.table("items").scan()] == [{"id": 1, "n": 7}]
             caplog.clear()
             assert written(2) == CommitResult(True, 1)

@@ -156,15 +156,15 @@ def test_few_groups_are_kept_and_many_are_given_again(distinct: int) -> None:
 @pytest.mark.parametrize(
     ("aggregation", "message"),
     [
-        (Aggregation([total("shop")]), "is a string, and sums are exact; no number"),
+        (Aggregation([total("shop")]), "is of type string, which is not a number"),
         (Aggregation([total("weight")]), "depends on the order of the rows"),
-        (Aggregation([least("weight")]), "is a double, which has no min"),
-        (Aggregation([count()], ["weight"]), "is a double, by which rows are not grouped"),
+        (Aggregation([least("weight")]), "is of type double, which has no min"),
+        (Aggregation([count()], ["weight"]), "is of type double, by which rows cannot be grouped"),
         (Aggregation([count("unknown")]), "is not a field"),
         (Aggregation([count()], ["unknown"]), "is not a field"),
         (Aggregation([count()], "shop"), "group_by is 'shop'"),
         (Aggregation(["count(*)"]), "is not made by count, sum, min or max"),  # type: ignore[list-item]
-        (Aggregation([total(col("price") * Decimal("NaN"))]), "is no int or finite Decimal"),
+        (Aggregation([total(col("price") * Decimal("NaN"))]), "is neither an int nor a finite Decimal"),
         (Aggregation([total(10**40 * col("price"))]), "more than 38 digits"),
         ("count", "is not an Aggregation"),
     ],

@@ -88,10 +88,10 @@ def test_a_value_that_does_not_fit_is_named(field: Field, column: "pa.Array[Any]
 @pytest.mark.parametrize(
     ("field", "kind", "remedy"),
     [
-        (Field.long("f"), pa.time64("us"), "there is no time of day: write it as a long"),
+        (Field.long("f"), pa.time64("us"), "there is no time of day; write it as a long"),
         (Field.long("f"), pa.duration("s"), "write its number of units as a long"),
         (Field.string("f"), pa.list_(pa.string()), "write it as JSON into a string"),
-        (Field.timestamp("f"), pa.timestamp("us"), "it has no time zone: give it one"),
+        (Field.timestamp("f"), pa.timestamp("us"), "it has no time zone; give it one"),
         (Field.timestamp_ntz("f"), pa.timestamp("us", "UTC"), "its values are instants"),
         (Field.int("f"), pa.dictionary(pa.int8(), pa.time32("s")), "there is no time of day"),
         (Field.int("f"), pa.run_end_encoded(pa.int32(), pa.bool_()), "cast it before"),

@@ -53,7 +53,7 @@ WRONG: list[tuple[object, str]] = [
     ([Renamed("a", "a")], "renamed twice"),
     ([Renamed("a", "b"), Renamed("b", "s")], "renamed twice"),
     ([Renamed("a", "x")], "'x', which is not a field"),
-    ([Retired(SINCE), Retired(SINCE)], "retired twice"),
+    ([Retired(SINCE), Retired(SINCE)], "retire it twice"),
 ]
 
 

@@ -216,7 +216,7 @@ def test_an_index_of_pandas(storage: Storage) -> None:
 
 def test_data_that_cannot_be_taken(storage: Storage) -> None:
     frame = pd.DataFrame({"k": [1, 2], "s": ["a", 2]})
-    with pytest.raises(InvalidFieldError, match="field 's': Arrow cannot take it") as refusal:
+    with pytest.raises(InvalidFieldError, match="field 's': Arrow rejects it") as refusal:
         storage.load("t", frame)
     assert refusal.value.field == "s"
     doubled = pd.DataFrame([[1, 2]], columns=["k", "k"])

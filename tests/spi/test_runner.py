@@ -13,17 +13,17 @@ def test_run_repeats_no_lasting_failure(lasting: bool, attempts: int) -> None:
 
     def body(_tx: Transaction) -> None:
         made.append(len(made))
-        error = StorageUnavailableError("the role lacks a right")
+        error = StorageUnavailableError("the role lacks a privilege")
         error.lasting = lasting
         raise error
 
-    with connect("memory://") as storage, pytest.raises(StorageUnavailableError, match="lacks a right"):
+    with connect("memory://") as storage, pytest.raises(StorageUnavailableError, match="lacks a privilege"):
         storage.run(body, max_attempts=3)
     assert len(made) == attempts
 
 
 def test_lasting_travels() -> None:
-    error = StorageUnavailableError("the role lacks a right")
+    error = StorageUnavailableError("the role lacks a privilege")
     error.lasting = True
     again = pickle.loads(pickle.dumps(error))
     assert again.lasting

@@ -64,7 +64,7 @@ class TableDisabledError(ServerError):
 
 
 class AccessDeniedError(ServerError):
-    """The gateway's user lacks a right."""
+    """The gateway's user lacks a permission."""
 
 
 class WrongServiceError(ServerError):
@@ -166,7 +166,8 @@ def unavailable(error: Exception, what: str) -> StructableError:
         )
     if isinstance(error, AccessDeniedError):
         denied = StorageUnavailableError(
-            f"{what}: the gateway's user lacks a right in HBase: {error.summary}; grant it read, write and create (RWC)"
+            f"{what}: the gateway's user lacks a permission in HBase: {error.summary}; grant it read, write and "
+            "create (RWC)"
         )
         denied.lasting = True
         return denied
@@ -200,7 +201,7 @@ def garbage_reason(first: bytes, transport: str, protocol: str) -> str:
     settings = f"with transport={transport} and protocol={protocol}"
     for name, value, looks in _LOOKS:
         if looks(first) and value not in (transport, protocol):
-            return f"its answer cannot be read {settings}: try {name}={value}"
+            return f"its answer cannot be read {settings}; try {name}={value}"
     shown = repr(first[:40])[1:]
     return f"it is not a Thrift gateway, or uses another transport or protocol: {settings} it answered {shown}"
 

@@ -42,7 +42,7 @@ class Family:
     """A column family to create; cells never expire, blocks are cached, and Bloom filters are by row."""
 
     name: str  # without a colon
-    versions: int = 2**31 - 1  # that HBase keeps of a cell
+    versions: int = 2**31 - 1  # kept for each cell
     in_memory: bool = False  # blocks are evicted last
 
 

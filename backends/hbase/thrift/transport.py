@@ -93,7 +93,7 @@ class Wire:
                 head += self._some(4 - len(head))
             self._frame = _LENGTH.unpack(head)[0]
             if self._frame <= 0:
-                raise ValueError(f"a frame of {self._frame} bytes")
+                raise ValueError(f"a frame has the size {self._frame}")
         found = self._some(min(size, self._frame))
         self._frame -= len(found)
         return found

@@ -86,7 +86,7 @@ class Committer:
             self._finaliser.add(EndedTransaction(session, txid, pending.status, intents))
             handed_over = True
         finally:
-            # Even if a second interruption ended the wait for the abort.
+            # Note the end even if a second interruption ended the wait for the abort.
             try:
                 pending.note_end(session)
             finally:

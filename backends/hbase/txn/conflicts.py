@@ -148,7 +148,7 @@ class Conflicts:
         """
         base = base_of(cells)
         if base.version > timestamp:
-            raise TransactionConflictError("another transaction committed a row that this one changes")
+            raise TransactionConflictError("another transaction wrote a row that this one changes")
         steps = steps_of(intent)
         others = [(other, raw) for other, raw in intents_of(cells) if other != txid and raw[0] != LOCK]
         beside = [step for _, raw in others for step in steps_of(raw)]

@@ -15,16 +15,16 @@ from .status_table import StatusTable
 class ProtocolSettings:
     """The options of the protocol; times are in seconds."""
 
-    lease: float  # without a heartbeat, until other processes may abort a pending transaction
-    session_timeout: float  # without a heartbeat, until other processes end a process's snapshots and plans
+    lease: float  # time without a heartbeat until other processes may abort a pending transaction
+    session_timeout: float  # time without a heartbeat until other processes end a process's snapshots and plans
     late_writes: float
     """A write accepted by a gateway arrives within this time, or never. Must exceed HBase's
     `hbase.client.operation.timeout` at the gateways."""
-    timeout: float  # for which failed calls are retried, and the outcome of a commit is sought
-    housekeeping: float  # between two rounds of the janitor
-    read_back_rows: int  # that a commit reads back at most; a larger one reads the lists of recent writes
-    create: bool  # missing tables of the prefix
-    read_only: bool  # nothing is written, except to push pending transactions
+    timeout: float  # time for retries of failed calls, and for finding the outcome of a commit
+    housekeeping: float  # time between two rounds of the janitor
+    read_back_rows: int  # the most rows that a commit reads back; a larger one reads the lists of recent writes
+    create: bool  # create missing tables of the prefix
+    read_only: bool  # write nothing, except to push pending transactions
 
 
 @dataclass(frozen=True, slots=True)

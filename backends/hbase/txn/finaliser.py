@@ -135,7 +135,7 @@ class Finaliser:
                 self._finalise(batch)
             except (StorageUnavailableError, TransactionConflictError) as error:
                 if not failing:
-                    _log.warning("finalising transactions fails, and is repeated: %s", error)
+                    _log.warning("finalising transactions failed and will be repeated: %s", error)
                 failing = True
                 self._pause()
                 batch.clear()

@@ -77,7 +77,7 @@ def require_no_older(gateway: Gateway, layout: Layout, version: int) -> None:
             if heartbeat not in (DEAD, CLOSED) and not _knows_format(heartbeat, version):
                 raise StorageUnavailableError(
                     f"the session {int.from_bytes(row[1:])} of {layout.prefix} is an older structable's, which does "
-                    f"not know {'change feeds' if version == FEEDS_FORMAT else 'table types'}: end its process, or "
+                    f"not know {'change feeds' if version == FEEDS_FORMAT else 'table types'}; end its process, or "
                     "wait for session_timeout if it was killed, and try again"
                 )
 

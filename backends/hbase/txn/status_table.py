@@ -113,8 +113,8 @@ class StatusTable:
         """Change a status if it is as expected, and return the status after that.
 
         A lost reply is looked up. A change that was not made is tried again; an earlier attempt may still take effect
-        later. After a `ServerError`, for example for lack of rights, the change was not made and never will be; after
-        any other `StorageUnavailableError` it may have been made, or still be.
+        later. After a `ServerError`, such as a missing permission, the change was not made and never will be; after any
+        other `StorageUnavailableError` it may have been made, or still be.
         """
         call = compare_and_put(
             self._table, status_row(txid), STATE, None if expected is None else expected.raw, new.raw

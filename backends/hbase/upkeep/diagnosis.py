@@ -105,7 +105,7 @@ class Diagnosis:
             oldest, row = min(holders)
             text += (
                 f"; the oldest snapshot is of process {int.from_bytes(row[1:])}, {report.clock - oldest:,} commits "
-                "old: end its open transactions and scans, or the process"
+                "old; end its open transactions and scans, or the process"
             )
         return Finding(FindingLevel.NOTE, "garbage collection", text)
 
@@ -121,10 +121,10 @@ class Diagnosis:
             table = self._layout.table(space)
             try:
                 if not self._gateway.call(is_enabled(table)):
-                    yield Finding(FindingLevel.PROBLEM, f"HBase table {table}", "is disabled: enable it")
+                    yield Finding(FindingLevel.PROBLEM, f"HBase table {table}", "is disabled; enable it")
             except TableMissingError:
                 text = (
-                    "is missing: restore a backup of all tables, or create it again, empty, with the family x, and "
+                    "is missing; restore a backup of all tables, or create it again, empty, with the family x, and "
                     "drop its table"
                 )
                 yield Finding(FindingLevel.PROBLEM, f"HBase table {table}", text)
@@ -141,7 +141,7 @@ class Diagnosis:
             how = "has rows"
         except TableDisabledError:
             how = "is disabled"
-        text = f"{how} and is not in the catalog: check whether it is still needed, and drop it by hand"
+        text = f"{how} and is not in the catalog; check whether it is still needed, and drop it by hand"
         return Finding(FindingLevel.PROBLEM, f"HBase table {table}", text)
 
     def _strays(self, spaces: Callable[[], Spaces]) -> Iterator[Finding]:
@@ -192,7 +192,7 @@ class Diagnosis:
             f"ended, {total.removed:,} records removed with the versions they replaced",
         )
         if watched:
-            text = f"{len(watched):,} transactions or processes were silent and could not be ended: try again"
+            text = f"{len(watched):,} transactions or processes were silent and could not be ended; try again"
             yield Finding(FindingLevel.PROBLEM, "repair", text)
         for space in self._unused(spaces()):
             table = self._layout.table(space)

@@ -64,9 +64,9 @@ class RoundWork:
     """The work of a round; most records only wait for their time and are not in it."""
 
     least: int  # the smallest timestamp at which any process may still read or above which it may commit
-    pending: list[bytes] = field(default_factory=list)  # with an expired lease, as `unfinalised`
+    pending: list[bytes] = field(default_factory=list)  # transactions with an expired lease, as in `unfinalised`
     unfinalised: list[tuple[bytes, Status]] = field(default_factory=list)
     replacing: list[tuple[int, bytes]] = field(default_factory=list)
     """Commit timestamp and id of each transaction whose replaced versions may be removed."""
     first: int = 2**64  # the smallest commit timestamp that must wait; all later commits wait for it
-    aborted: list[bytes] = field(default_factory=list)  # whose writes can no longer arrive
+    aborted: list[bytes] = field(default_factory=list)  # aborted transactions whose writes can no longer arrive

@@ -61,7 +61,7 @@ class SnapshotRef(ref[EngineSnapshot]):
 def refuse(frame: bytes) -> NoReturn:
     """Raise the error in an answer."""
     if frame[0] == messages.EPOCH:
-        raise TransactionConflictError("the schema was changed since the transaction began")
+        raise TransactionConflictError("a table's schema was changed since the transaction began")
     if frame[0] == messages.ERROR:
         raise unpack_error(frame[1:])
     raise PeerLostError(f"unexpected answer {frame[0]}")
@@ -178,8 +178,6 @@ class OwnerConnections:
         found = [reference() for reference in list(self.open)]
         return [connection for connection in found if connection is not None]
 
-    # Making connections
-
     def _connect(self) -> OwnerConnection:
         deadline = time.monotonic() + self._seconds
         pauses = Pauses()
@@ -245,8 +243,6 @@ class OwnerConnections:
             end.close()
             raise
         return opened
-
-    # Closing idle ones
 
     def _start_trimmer(self) -> None:
         with self._lock:

@@ -169,11 +169,11 @@ def check_conflicts(first: CommitNode | None, changes: WriteSet) -> None:
     node = first
     while node is not None:
         if node.wrote_any(changes):
-            raise TransactionConflictError("another transaction has committed a row that this one writes")
+            raise TransactionConflictError("another transaction wrote a row that this one writes")
         if reads is not None and node.touched_any(reads):
-            raise TransactionConflictError("another transaction has committed a change of what this one read")
+            raise TransactionConflictError("another transaction wrote a row that this one read")
         if node.changed_any(spaces):
-            raise TransactionConflictError("a table that this transaction uses was changed or dropped since it began")
+            raise TransactionConflictError("a table's schema was changed since the transaction began")
         node = node.next
 
 

@@ -68,8 +68,6 @@ class Server:
             self.stop()
             raise
 
-    # Accepting
-
     def _accept(self) -> None:
         """Accept clients until the server stops, whatever errors occur."""
         listener = self._listener
@@ -126,8 +124,6 @@ class Server:
             with self._lock:
                 self._threads.pop(served, None)
 
-    # Upkeep
-
     def _pulse(self) -> None:
         while not self._stopped.wait(_PULSE) and not self.service.stopping:
             with self._lock:
@@ -138,7 +134,7 @@ class Server:
                 self._listen_again()
                 self._check()
             except Exception:
-                _log.exception("the upkeep of the server of %s failed, and continues", self._folder.path)
+                _log.exception("the upkeep of the owner of %s failed unexpectedly and continues", self._folder.path)
 
     def _listen_again(self) -> None:
         """Replace a socket that clients cannot find any more."""
@@ -157,8 +153,6 @@ class Server:
                 return
         listener.close()
         listener.remove()
-
-    # Ending
 
     def stop(self) -> None:
         """Finish the current requests, turn away all others, and remove the socket; idempotent."""

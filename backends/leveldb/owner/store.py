@@ -64,8 +64,6 @@ class LocalStore:
         self.get = self._reads.get
         """Returns the newest value of a key. The function stays the same for the life of the store."""
 
-    # Opening and closing
-
     def open(self, *, create: bool, checked: bool = False) -> None:
         with self.committer.exclusive():
             self._handle.open(create=create, checked=checked)
@@ -118,8 +116,6 @@ class LocalStore:
     def busy_with_bulk(self) -> bool:
         return self._handle.busy_with_bulk
 
-    # Reading
-
     @native_call
     def begin(self, read_only: bool) -> LocalSnapshot:
         history = self._history
@@ -145,8 +141,6 @@ class LocalStore:
             self._handle.sound_database()
             return self.begin(read_only)
 
-    # Reading, for clients
-
     def count_commits(self) -> None:
         self._history.count_commits()
 
@@ -163,8 +157,6 @@ class LocalStore:
                 self._history.settle()
             snapshot, last = self.begin(False), self._history.tail
             return PinnedSnapshot(snapshot, base, last)
-
-    # Committing
 
     def commit(
         self,

@@ -89,7 +89,7 @@ class Channel:
         if len(body) > _LARGEST - _HEAD_BYTES:
             raise UnsupportedOperationError(
                 f"a message between the processes of a database has {_LARGEST:,} bytes at most, and this one has "
-                f"{len(body) + _HEAD_BYTES:,}: read or write less at once"
+                f"{len(body) + _HEAD_BYTES:,}; read or write less at once"
             )
         frame = b"%b%c%b" % (_LENGTH.pack(len(body) + 1), message, body)
         try:

@@ -226,7 +226,7 @@ def unpack_changes(body: bytes, offset: int) -> WriteSet:
 
 def _require_end(body: bytes, offset: int) -> None:
     if offset != len(body):
-        raise ValueError(f"{len(body) - offset} bytes behind a write set")
+        raise ValueError(f"{len(body) - offset} bytes after a write set")
 
 
 def _by_kind(

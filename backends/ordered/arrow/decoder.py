@@ -101,7 +101,7 @@ class ArrowDecoder:
             columns.append(array)
         batch = pa.RecordBatch.from_arrays(columns, schema=self._arrow_schema)
         try:
-            batch.validate(full=True)  # UTF-8 and the digits of decimals
+            batch.validate(full=True)  # checks UTF-8 and the digits of decimals
         except pa.ArrowInvalid as error:
             raise DataCorruptionError(
                 f"table {self._spec.name!r} holds rows that cannot be decoded: {error}"

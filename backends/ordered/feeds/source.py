@@ -136,7 +136,7 @@ class FeedSource:
             reason = "has expired"
         else:
             kept = read_floor(self._engine, snapshot, binding, snapshot.settled_version(now.space))
-            reason = "is of a feed that is gone"
+            reason = "belongs to a feed that is gone"
         lost = FeedPosition(self._feed.token, since.version - 1)
         raise ChangesLostError(self._table, lost, FeedPosition(now.token, kept.version), reason)
 

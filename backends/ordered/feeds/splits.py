@@ -125,7 +125,7 @@ def read_change_split(engine: Engine, catalog: Catalog, split: ScanSplit) -> Ite
     divided: _DividedFeed = pickle.loads(split.state[len(_MARK) :])
     if divided.process not in (None, os.getpid()):
         raise UnsupportedOperationError(
-            f"the store lives in one process: this split is of process {divided.process} and cannot be read in "
+            f"the store lives in one process: this split belongs to process {divided.process} and cannot be read in "
             f"{os.getpid()}"
         )
     binding = catalog.bind(divided.raw_schema)

@@ -340,7 +340,7 @@ class WriteJobs:
 def _rows_lost(order: JobOrder, error: RunLostError) -> TransactionClosedError:
     return TransactionClosedError(
         f"the write job {order.job_id!r} of table {order.table!r} was aborted and began again, or its staged rows were "
-        f"lost: begin it and stage them again ({error})"
+        f"lost; begin it and stage them again ({error})"
     )
 
 

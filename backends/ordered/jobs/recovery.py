@@ -147,7 +147,7 @@ def _examined_streams(snapshot: EngineSnapshot) -> Iterator[Finding]:
         try:
             record = StreamRecord.decode(stream, raw)
         except DataCorruptionError as error:
-            text = f"{error}; its table takes no batch of it: write under the name of another stream"
+            text = f"{error}; its table takes no batch of it; write under the name of another stream"
             yield Finding(FindingLevel.PROBLEM, "streams", text)
             continue
         counts[record.table] += record.belongs_to(named_schema(snapshot, record.table))

@@ -17,7 +17,7 @@ from .intervals import FieldConstraint, Interval, contains, field_condition, int
 from .request import KeyedRequest
 
 
-@dataclass(slots=True)  # not frozen, as `ScanRequest`
+@dataclass(slots=True)  # not frozen, for the reason of `ScanRequest`
 class ScanPath:
     """The execution plan of a scan."""
 

@@ -98,7 +98,7 @@ class JobRecord:
         try:
             document = json.loads(raw)
             if document["state"] not in _STATES:
-                raise ValueError(f"the state {document['state']!r} is none of {', '.join(_STATES)}")
+                raise ValueError(f"the state {document['state']!r} is not one of {', '.join(_STATES)}")
             return cls(
                 document["state"],
                 document["table"],

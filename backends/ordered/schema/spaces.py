@@ -29,7 +29,7 @@ def allocate_space(
     number = _following(snapshot) if taken is None else int.from_bytes(taken)
     while True:
         if number >= 1 << (8 * SPACE_BYTES):
-            raise DataCorruptionError(f"the catalog has given away all {number:,} spaces")
+            raise DataCorruptionError(f"the catalog has allocated all {number:,} spaces")
         space = number.to_bytes(SPACE_BYTES)
         number += 1
         writes[_NEXT_SPACE] = number.to_bytes(SPACE_BYTES)

@@ -135,8 +135,8 @@ class JobCommit:
             self._catalog.forget(self._job.table)
         elif error.state == OUT_OF_MEMORY:
             raise StorageUnavailableError(
-                f"{self._what}: the server has no room for the locks of {len(self._staged):,} staged attempts: "
-                "stage fewer and larger partitions, or raise max_locks_per_transaction of the server"
+                f"{self._what}: the server has no room for the locks of {len(self._staged):,} staged attempts; "
+                "stage fewer, larger partitions, or raise max_locks_per_transaction of the server"
             ) from error
         elif error.state not in _REPEATED:
             raise translated(error, self._what) from error
@@ -298,8 +298,6 @@ class JobCommit:
             if one.may_outgrow():
                 for (size,) in ask(command(one.outgrown())):
                     require_size(binding.spec.name, int(str(size)))
-
-    # Refusals
 
     def _refuse_outsized(self, binding: TableBinding, name: str, value: int, key: int) -> NoReturn:
         table = binding.spec.name

@@ -91,7 +91,9 @@ class WriteJobs:
         try:
             sweep_staging(connection, self._catalog.schema)
         except PostgreSQLError as error:
-            _log.warning("the sweep of ended write jobs of schema %r failed: %s", self._catalog.schema, error)
+            _log.warning(
+                "sweeping ended write jobs of schema %r failed and will be repeated: %s", self._catalog.schema, error
+            )
         finally:
             connection.roll_back()
 

@@ -149,7 +149,7 @@ def first_plan(
             if isinstance(error, PostgreSQLError):
                 raise translated(error, f"planning a scan of table {table!r}") from error
             if isinstance(error, StructableError) and catalog.known(table) is not None and attempt == 1:
-                # A field that is unknown here may be new.
+                # The cached specification may be out of date: a field that it lacks may be new.
                 catalog.forget(table)
                 continue
             raise

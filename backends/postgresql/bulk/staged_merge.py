@@ -91,8 +91,6 @@ class StagedMerge:
         """Return the number of rows that `write` reports; None if that depends on the table."""
         return self._staged.rows if self._mode in _PUTS and not each_key_once else None
 
-    # Queries for the reason of a rejection
-
     def existing(self) -> str:
         """Return the query of a key that the table has."""
         return self._keys(f"join {self._target} on {self._same_key}")
@@ -114,8 +112,6 @@ class StagedMerge:
     def all_keys(self) -> str:
         """Return the query of all keys, repeated as often as they occur."""
         return f"select {', '.join(self._key_given)} from {self._source} s"
-
-    # Sizes
 
     def may_outgrow(self) -> bool:
         """Return whether merged rows may exceed the limit together with the fields they keep."""
@@ -158,9 +154,6 @@ def returned_rows() -> StatementRefusedError:
     return StatementRefusedError(SERIALIZATION_FAILURE, "another writer deleted and inserted rows at the same time")
 
 
-# Tables without a key
-
-
 def bag_statements(binding: TableBinding, staged: StagedTable) -> list[str]:
     """Return the statements that put the rows of a staging table and, in mode `changes`, delete retracted rows.
 
@@ -191,9 +184,6 @@ def _insert(binding: TableBinding, staged: StagedTable, key: str, rows: str, tes
     given = {HIDDEN_KEY: key, **staged.given}
     source = GivenRows(lambda name: f"s.{given[name]}", f"{rows} s", test=test)
     return write_sql(binding, WriteShape(Effect.PUT, tuple(given), When.ABSENT), source)
-
-
-# Feeds of the producer `input`
 
 
 def staged_records(binding: TableBinding, mode: WriteMode, staged: Sequence[StagedTable]) -> Iterator[Call]:

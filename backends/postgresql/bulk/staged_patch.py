@@ -74,8 +74,6 @@ class StagedPatch:
     def _ask(self, text: str) -> list[tuple[object, ...]]:
         return self._connection.ask(command(text))
 
-    # The job's arms, and the rows that it finds
-
     def _find_keys(self) -> None:
         self._run(
             f"set local default_statistics_target = {_STATISTICS}",
@@ -209,8 +207,6 @@ class StagedPatch:
     def _refuse_missing(self, count: int) -> None:
         keys = self._first(self._lacking())
         raise RecordNotFoundError(self._binding.spec.name, keys[0], keys, count)
-
-    # Writing
 
     def _put_rows(self) -> None:
         self._run(

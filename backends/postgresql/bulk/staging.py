@@ -136,7 +136,7 @@ class StagedTable:
         if staged.mode not in ("", str(job.mode)):
             raise ValueError(
                 f"rows of the write job {job.job_id!r} were staged in mode {staged.mode}, and it is committed in mode "
-                f"{job.mode}: stage them again"
+                f"{job.mode}; stage them again"
             )
         return staged
 

@@ -144,7 +144,7 @@ class StreamRecords:
                 raise
             denied = StorageUnavailableError(
                 f"streams need the table {self._name}, which is not there yet or older than its column aborted, and "
-                f"the role may not make it: let the owner of {CATALOG} begin a batch of any stream, and grant SELECT, "
+                f"the role may not make it; let the owner of {CATALOG} begin a batch of any stream, and grant SELECT, "
                 f"INSERT and UPDATE on it ({error.message})"
             )
             denied.lasting = True

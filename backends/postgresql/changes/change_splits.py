@@ -148,9 +148,6 @@ def _segment_sizes(reader: SourceReader, entries: FeedEntries, bounds: tuple[tup
     return [found.get(number, 0) for number in range(len(bounds))]
 
 
-# Reading
-
-
 def reads_changes(split: ScanSplit) -> bool:
     """Return whether a split reads changes: no table has fields of these names."""
     return split.columns[-len(FEED_COLUMNS) :] == FEED_COLUMNS

@@ -113,8 +113,6 @@ class FeedEntries:
         """Return the sizes of requested values of the table `f` that may be long; null for long ones."""
         return [f"octet_length({one.there})" for one in self._unbounded()]
 
-    # Entries unchanged
-
     def versions(self, since: int, until: int, part: HashPart | None = None) -> str:
         """Return the query of the entries of the versions (since, until], unchanged and in order."""
         return f"{self._select(self._of_versions(since, until, part))} {_ORDER}"
@@ -172,8 +170,6 @@ class FeedEntries:
             f"where {self.order} > ({ticket}, {after[0]}, {after[1]}) and {self.order} <= ({ticket}, {again}, {last})"
         )
 
-    # Chunks: in the order of the index, so that a limit ends the work
-
     def first_of_versions(self, since: int, until: int, most: int) -> str:
         """Return the query of the first entries of the versions (since, until], in their order.
 
@@ -184,6 +180,7 @@ class FeedEntries:
             "select version, ticket, at, row_number() over (partition by version order by ticket) as turn "
             f"from ({self.commits_between(since, until)}) as c order by version, ticket"
         )
+        # In the order of the index, so that the limit ends the work, here and in the chunks of a part.
         of_ticket = (
             f"select {self._raw()} from {self.table} as f where f.ticket = c.ticket order by f.ticket, f.again, f.n"
         )
@@ -225,8 +222,6 @@ class FeedEntries:
     def _hashed(self, part: HashPart) -> str:
         key = ", ".join(one.there for one in self._key)
         return f"(hash_record_extended(row({key}), 0) & 9223372036854775807) % {part.number} = {part.remainder}"
-
-    # Net within each commit
 
     def net_versions(self, since: int, until: int, part: HashPart | None = None) -> str:
         """Return the query of the changes of the versions (since, until], net in each and in their order."""
@@ -285,8 +280,6 @@ class FeedEntries:
             f"select {', '.join([parts, *both])} from n as b join n as a on {matches} "
             "where b.side < 0 and a.side > 0) as m"
         )
-
-    # Net between versions
 
     def net_range(
         self,
@@ -348,8 +341,6 @@ class FeedEntries:
             return plain
         net = self._net_images(since, until, part, repeated, whole=True)
         return f"{plain} union all select {', '.join(names)} from ({net}) as q"
-
-    # Facts
 
     def repeated(self, versions: Sequence[int]) -> str:
         """Return the query of the versions, among some, whose commits have several entries of one key."""

@@ -178,4 +178,4 @@ class SourceReader:
                 return translated(error, "reading the catalog")
         floor, token = found[0] if found else (position.version, position.feed)
         earliest = FeedPosition(str(token), int(str(floor)))
-        return ChangesLostError(source.table, position, earliest, "is of a feed that is gone")
+        return ChangesLostError(source.table, position, earliest, "belongs to a feed that is gone")

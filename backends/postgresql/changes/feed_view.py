@@ -117,8 +117,6 @@ class PostgreSQLFeedView(FeedView):
         repeated = [int(str(row[0])) for row in found]
         return self._count(self._entries.net_range([(segment.since, segment.until)], repeated), segment.since)
 
-    # Marks and the floor
-
     def marks(self) -> Sequence[Mark]:
         table = qualified(self._source.schema, MARKS)
         query = (

@@ -30,10 +30,10 @@ _NEGATIVE = 0x4000
 _ORIGIN = own_class(dt.datetime)(2000, 1, 1, tzinfo=dt.UTC)
 _OLDEST = 140_000
 # The first statement of every connection. Before it, role, database, PGOPTIONS and the URL's `options` decide where
-# names are looked up, and functions and operators found there run with the rights of this role. SET looks nothing up.
-# In the start-up packet the setting would come no earlier than libpq's first query, and poolers reject it there.
+# names are looked up, and functions and operators found there run with the privileges of this role. SET looks nothing
+# up. In the start-up packet the setting would come no earlier than libpq's first query, and poolers reject it there.
 _SAFE = "set search_path = pg_catalog"
-# The server's process that libpq knows may be a pooler's invention.
+# A pooler may report an invented process id to libpq.
 _PROCESS = "pg_backend_pid()"
 _STARTED = "(select extract(epoch from backend_start)::text from pg_stat_get_activity(pg_backend_pid()))"
 # A role or a database may turn it off. Other values, such as remote_apply, promise more than `on`.

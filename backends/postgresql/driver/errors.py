@@ -136,7 +136,7 @@ def require_commit(result: pq.abc.PGresult) -> None:
 def sessions_not_pooled(what: str, reason: str) -> StorageUnavailableError:
     """Return the error for a pooler that gave this program's session to another client; `what` names the activity."""
     found = StorageUnavailableError(
-        f"{what}: the pooler does not pool sessions ({reason}): set pool_mode = session in PgBouncer, and leave its "
+        f"{what}: the pooler does not pool sessions ({reason}); set pool_mode = session in PgBouncer, and leave its "
         "server_reset_query DISCARD ALL; or connect to the server itself"
     )
     found.lasting = True
@@ -168,11 +168,11 @@ def translated(error: Exception, what: str) -> StructableError:
         return UnsupportedOperationError(f"{what}: PostgreSQL does not support this: {error}")
     if error.state == READ_ONLY_SQL_TRANSACTION:
         return StorageUnavailableError(
-            f"{what}: the server takes no writes, as a standby does; to read, use read-only transactions or "
+            f"{what}: the server accepts no writes, like a standby; to read, use read-only transactions or "
             f"connect with read_only=True: {error}"
         )
     if error.state == INSUFFICIENT_PRIVILEGE:
-        denied = StorageUnavailableError(f"{what}: the role lacks a right: {error}")
+        denied = StorageUnavailableError(f"{what}: the role lacks a privilege: {error}")
         denied.lasting = True
         return denied
     if error.state.startswith(_UNAVAILABLE):  # not 08P01: a message that the server cannot read is our fault

@@ -128,8 +128,6 @@ class Notifications:
         if connection is not None:
             connection.close()
 
-    # The thread
-
     def _run(self) -> None:
         pause = _FIRST_PAUSE
         while not self._closed.is_set():
@@ -141,7 +139,7 @@ class Notifications:
                     return
                 pause = _FIRST_PAUSE
             except (psycopg.Error, OSError, UnsupportedOperationError) as error:
-                _log.info("lost the connection that listens, and opens another: %s", " ".join(str(error).split()))
+                _log.info("lost the connection that listens; opening another: %s", " ".join(str(error).split()))
                 with self._lock:
                     if connection is not None and connection is self._connection:
                         self._drop()

@@ -97,7 +97,7 @@ def require_sendable(statement: Statement, parameters: Sequence[bytes | None]) -
     if size > _MOST_BYTES:
         raise UnsupportedOperationError(
             f"a statement of PostgreSQL has {_MOST_BYTES:,} bytes at most, and the ranges, keys and values given have "
-            f"{size:,}: divide them among several calls"
+            f"{size:,}; divide them among several calls"
         )
 
 

@@ -101,8 +101,6 @@ class VersionGate:
         self._known = 0
         self._known_since = 0.0
 
-    # The newest stable version
-
     def newest(self, connection: ServerConnection, floor: int) -> tuple[int, bool]:
         """Return the newest stable version of a store and True, or the newest version that is known so far and False.
 
@@ -151,8 +149,6 @@ class VersionGate:
             if version >= self._known or began > self._known_since:
                 self._known, self._known_since = version, time.monotonic()
 
-    # Snapshots
-
     def begin(
         self,
         connection: ServerConnection,
@@ -181,7 +177,7 @@ class VersionGate:
         Raises
         ------
         StorageUnavailableError
-            If a commit does not end, which the message names, or if the role lacks the right to close the gate.
+            If a commit does not end, which the message names, or if the role lacks the privilege to close the gate.
         """
         deadline = time.monotonic() + _PATIENCE
         pause, denied = _FIRST_PAUSE, None
@@ -202,8 +198,8 @@ class VersionGate:
             if time.monotonic() > deadline:
                 if denied is not None:
                     refusal = StorageUnavailableError(
-                        f"a snapshot that is exactly a version needs the right to close the gate while others commit: "
-                        f"grant update on table {qualified(self._schema, GATE)} to this role: {denied}"
+                        "a snapshot that is exactly a version needs the privilege to close the gate while others "
+                        f"commit; grant update on table {qualified(self._schema, GATE)} to this role: {denied}"
                     )
                     raise refusal from denied
                 raise StorageUnavailableError(

@@ -1,6 +1,6 @@
 """Triggers that place the records of a feed of the producer `input`, and a log's triggers for SQL by hand.
 
-The writer of records only has the right to insert them. The triggers on their table give them the ticket of their
+The writer of records only has the privilege to insert them. The triggers on their table give them the ticket of their
 transaction, and the number of the statement in it. Records of a log are numbered through the whole ticket: the setting
 `structable.count_N` has their number so far, and each finds its place in the commit by its own.
 """

@@ -30,7 +30,7 @@ DRAW = "_structable_draw"
 def function(schema: str, name: str, arguments: str, returns: str, body: str, *, definer: bool = True) -> list[str]:
     """Return the commands that define a PL/pgSQL function, which only its owner may call.
 
-    A function that is not a `definer` is only called by the others: it has their rights and their settings.
+    A function that is not a `definer` is only called by the others: it has their privileges and their settings.
     """
     # Once a vacuum has found a table small, the planner reads all of it even if the place of the row is known. Then
     # SERIALIZABLE transactions conflict, and each commit takes longer than the previous one, until the next vacuum.

@@ -223,8 +223,6 @@ class PostgreSQLAdmin(TableAdmin):
             if current.feed is not None and not current.signals:
                 begin_signals(work, self._catalog.schema, current)
 
-    # Steps of the calls
-
     def _read(self, body: Callable[[Ask], Result]) -> Result:
         with self._pool.connection() as connection, translating("reading the catalog"):
             return body(connection.ask)

@@ -209,7 +209,7 @@ def _create(connection: ServerConnection, schema: str) -> None:
 def make_late(connection: ServerConnection, schema: str, what: str, *statements: str) -> None:
     """Run statements that make a table or a column of structable's own; several processes may do so at once.
 
-    The connection is in no transaction. Raises `StatementRefusedError` if the server refuses, such as without rights.
+    The connection is in no transaction. Raises `StatementRefusedError` if the server refuses, as without a privilege.
     """
     lock = f"select pg_advisory_xact_lock(hashtextextended({literal('structable ' + schema)}, 0))"
     try:

@@ -60,9 +60,9 @@ class FeedSweeper:
                     break
         except (PostgreSQLError, StructableError) as error:
             if not self._background.stopping.is_set():
-                _log.warning("dropping ended change feeds failed, and is left to the next time: %s", error)
+                _log.warning("dropping ended change feeds failed and will be repeated: %s", error)
         except Exception:
-            _log.exception("dropping ended change feeds failed unexpectedly")
+            _log.exception("dropping ended change feeds failed unexpectedly and will be repeated")
 
     def _sweep(self) -> bool:
         """Drop all remains that are not in use; return whether that was all."""

@@ -123,8 +123,6 @@ class TableBinding:
         made: Kept = self._queries.made(shape, make)
         return made
 
-    # Keys, columns and rows
-
     def encoded_key(self, key: object) -> tuple[tuple[Value, ...], Pieces]:
         """Check a key; return it as a tuple and in binary form. Raises the errors of `check_key`."""
         pieces = self._encode_key(key)
@@ -230,8 +228,6 @@ class TableBinding:
                 return None
             found = self._names[names] = self.ordered(names)
         return found
-
-    # Whether batches are tried by COPY, which accepts new rows only
 
     def copies_first(self) -> bool:
         """Return whether to try COPY for a batch, judging by the batches before it."""

@@ -89,7 +89,7 @@ class Conditions:
         if len(self.types) > _MOST_PARAMETERS:
             raise UnsupportedOperationError(
                 f"a statement of PostgreSQL has {_MOST_PARAMETERS:,} parameters at most, and the ranges and filters "
-                f"given have {len(self.types):,} values: divide them among several calls"
+                f"given have {len(self.types):,} values; divide them among several calls"
             )
         return Statement(text, self.types, prepare=prepare, is_small=False)
 
@@ -106,8 +106,6 @@ class Conditions:
     def where(self, template: Template) -> str:
         """Return the condition of a template's filter, after the conditions of the ranges."""
         return "" if template.where is None else self._filter(template.where)
-
-    # Ranges
 
     def prefixes(self, prefixes: Prefixes) -> GivenPrefixes:
         """Return a table of prefixes, whose rows are found for each."""
@@ -141,8 +139,6 @@ class Conditions:
         values = ", ".join(self.parameter(field) for field in fields)
         # A comparison of rows compares like tuples, and a prefix matches every row that starts with it.
         return f"{columns} {operator} {values}" if len(fields) == 1 else f"({columns}) {operator} ({values})"
-
-    # Filters
 
     def _filter(self, where: Filter) -> str:
         """Return the condition of a filter's template. PostgreSQL treats NULL, NaN and -0.0 as the contract does."""

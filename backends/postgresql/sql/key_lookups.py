@@ -40,9 +40,6 @@ def identified(binding: TableBinding, identify: Call) -> Call:
     return Call(found)
 
 
-# One row
-
-
 def _look(
     binding: TableBinding, kind: object, names: tuple[str, ...], wanted: Callable[[], str], more: Sequence[int] = ()
 ) -> Statement:
@@ -95,9 +92,6 @@ def look_at_swap(binding: TableBinding, names: tuple[str, ...], *, is_null: bool
 
     more = () if is_null else (binding.oids[name],)
     return _look(binding, ("look_at_swap", name, is_null), names, wanted, more)
-
-
-# Many rows
 
 
 def lookup_many_call(binding: TableBinding, keys: list[Pieces], shape: RowShape) -> Call:

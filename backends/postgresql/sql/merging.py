@@ -83,8 +83,6 @@ class MergeSql:
         self.keeps_existing = self._options.merge_engine is MergeEngine.FIRST_ROW
         """Whether an existing row stays unchanged."""
 
-    # The operand
-
     def operand(self, given: Name) -> dict[str, str]:
         """Return the fields of the operand, and the SQL of their values; the others are null."""
         options = self._options
@@ -146,8 +144,6 @@ class MergeSql:
             tests = [self._touched(group, given) for group in self._options.groups]
             return f"({' or '.join(test for test in tests if test is not None) or 'false'})"
         return "true"
-
-    # The row
 
     def condition(self, new: Name) -> str:
         """Return the condition that the operand changes an existing row."""

@@ -128,9 +128,6 @@ def _index_of(binding: TableBinding, template: Template, order_by: str | None, *
     return None
 
 
-# Scans
-
-
 def few_rows(binding: TableBinding, columns: tuple[str, ...] | None) -> int:
     """Return the maximum number of rows with these columns that a scan reads at once, before it opens a cursor."""
 
@@ -224,9 +221,6 @@ def _of_prefixes(order: _ScanOrder, prefixes: GivenPrefixes, where: str, limit: 
         joined = prefixes.joined(order.select(inside, order.needed, most=most), limited=True)
     columns = ", ".join(map(values_of("r"), order.columns))
     return f"select {columns} from {joined}{order.of('r')}{_limit(limit)}"
-
-
-# Counts and writes
 
 
 def count_query(binding: TableBinding, request: ScanRequest) -> tuple[Query, list[bytes | None]]:

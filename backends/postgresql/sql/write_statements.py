@@ -205,9 +205,6 @@ def _raised(spec: TableSpecification, name: str, amount: str) -> str:
     return f"case when {old} is not null then {total} else {first} end"
 
 
-# Statements
-
-
 def _put_row(binding: TableBinding, changes: _WriteEffect, shape: WriteShape, source: GivenRows) -> str:
     """Return the statement that changes the row of the parameters, or inserts it."""
     given = source.value
@@ -317,9 +314,6 @@ def _insert(binding: TableBinding, changes: _WriteEffect, shape: WriteShape, sou
     assigned = ", ".join(f"{column(name)} = {value}" for name, value in changes.assignments(new).items())
     condition = all_of(changes.condition(new))
     return f"{conflict} do update set {assigned}{f' where {condition}' if condition else ''}"
-
-
-# Parts
 
 
 def values_of(source: str) -> Name:

@@ -150,9 +150,6 @@ def increment_batch(
             table.seen.put(key_pieces, None if size is None else max(size, 0) + one.size)
 
 
-# Rows by their keys
-
-
 def _groups(binding: TableBinding, rows: Sequence[Given]) -> dict[tuple[str, ...], dict[Pieces, EncodedRow]]:
     """Group rows by the fields they name, then by key; rows with equal keys are merged."""
     alike = _alike(binding, rows)

@@ -96,9 +96,6 @@ def _negatable(spec: TableSpecification, effect: MergeEffect, row: Given) -> lis
     ]
 
 
-# Rows of few keys
-
-
 def _merge_here(
     tx: ServerTransaction, table: BoundTable, merger: Merger, changes: Sequence[tuple[RowKind, Given]]
 ) -> None:
@@ -133,9 +130,6 @@ def _merge_here(
             doomed.append(key)
     upsert_batch(tx, table, rows, beside=sum(map(at_most, doomed)))
     delete_keys(tx, table, doomed)
-
-
-# Tables without a merge engine
 
 
 def apply_plain_changes(tx: ServerTransaction, table: BoundTable, changes: Iterable[tuple[RowKind, Given]]) -> None:

@@ -181,9 +181,6 @@ def after_merge(binding: TableBinding, seen: int | None, merge: MergeEffect, siz
     return width if width is not None else MAX_ROW_SIZE if seen is None else max(seen, 0) + grown
 
 
-# Committed alone
-
-
 def _plan_upsert(binding: TableBinding, row: Given) -> RowPlan | None:
     one = OneRow.of(binding, row)
     return one.merge(None, waits=True) if binding.merges else one.put()

@@ -51,7 +51,7 @@ _KEPT_FOR = "7 days"
 _KNOWN_FOR = 86_400.0
 """Seconds after which a missing receipt may have been deleted."""
 _NOT_THERE = frozenset({UNDEFINED_TABLE, UNDEFINED_COLUMN, INSUFFICIENT_PRIVILEGE})
-"""The errors if the table of the receipts or a column was dropped, or the right to use it was revoked."""
+"""The errors if the table of the receipts or a column was dropped, or the privilege to use it was revoked."""
 _WITH = "with "
 _TERMINATE = Statement(
     "select pg_terminate_backend(pid) from pg_stat_activity "

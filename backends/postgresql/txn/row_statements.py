@@ -140,9 +140,6 @@ def defer_rows(
         defer(tx, table, RowStatement(first, shape, (one,)))
 
 
-# Many rows
-
-
 def chunks(all_of_it: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
     """Yield items in lists of about the size of one statement."""
     chunk: list[Item] = []

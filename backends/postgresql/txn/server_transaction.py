@@ -80,8 +80,6 @@ class ServerTransaction(TransactionLifecycle):
         self.read_cursors: list[str] = []
         """Cursors read to their end; each takes memory in the server until it is closed."""
 
-    # Used by tables
-
     def join(self, name: str, table: BoundTable) -> None:
         """Add a table to the transaction, which renews its binding from now on."""
         self._tables[name] = table
@@ -217,8 +215,6 @@ class ServerTransaction(TransactionLifecycle):
         if not self.usable or self.read_only:
             self.refuse_write()
 
-    # Round trips
-
     def _answer(self, call: Call | None, work: TableCall | None) -> pq.abc.PGresult:
         result = self._exchange(call, work)
         assert result is not None
@@ -339,8 +335,6 @@ class ServerTransaction(TransactionLifecycle):
         # The failed transaction may hold the only connection of the pool.
         self._release()
         return explained(self._pool, self._catalog, self._tables, error, what)
-
-    # The end
 
     def commit(self) -> None:
         if not self.usable:

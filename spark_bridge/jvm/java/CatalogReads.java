@@ -105,10 +105,9 @@ public final class CatalogReads extends Rule {
     return table instanceof CatalogTable ? (CatalogTable) table : null;
   }
 
-  // Spark rewrites a MERGE that only inserts to an append of what joins no row of the very relation
-  // appended to; since
-  // 4.2 the append has a name of its own. The optimizer takes out a join whose condition is never
-  // true.
+  // Spark rewrites a MERGE that only inserts to an append of the rows that join no row of the
+  // relation appended to; since 4.2 the append has a name of its own. The optimizer removes a join
+  // whose condition is never true.
   private static TreeNode insertion(TreeNode append) {
     Object target = ((Product) append).productElement(0);
     if (!isOurs(target) || !(tableOf(target) instanceof KeyedTable)) return append;

@@ -217,8 +217,7 @@ public final class StructableConditions {
   }
 
   // A null in the list makes `in` unknown instead of false. On floats, Spark compares by bits once
-  // the list is long, so
-  // that -0.0 is no longer 0.0: those lists stay with Spark.
+  // the list is long, so that -0.0 is no longer 0.0: those lists stay with Spark.
   private String list(String column, Expression[] parts) {
     DataType type = schema.apply(column).dataType();
     if (type instanceof FloatType || type instanceof DoubleType || parts.length < 2) return null;

@@ -72,14 +72,12 @@ public final class StructableScanBuilder
     required = columns;
   }
 
-  // Spark offers what follows only if it evaluates no condition itself, and does the rest: it takes
-  // the first rows of all
-  // that the splits give, merges them, and adds up the results of the splits.
+  // Spark calls the following methods only if it evaluates no condition itself. It does the rest:
+  // it takes the first of all rows of the splits, merges them, and adds up the splits' results.
 
   // One task gives exactly the few rows of a limit: Spark then reads it to its end, and its Python
-  // process lives on. A
-  // limit of Spark's own leaves that process behind, and the next query waits most of a second for
-  // another one.
+  // process lives on. A limit of Spark's own abandons it, and the next query waits most of a
+  // second for another one.
   public boolean isPartiallyPushed() {
     return !isWhole();
   }

@@ -86,11 +86,11 @@ def loaded(step: Step, spark: SparkSession, *, streaming: bool, feeds: Mapping[s
         if frame.isStreaming != streaming:
             found, wanted = ("batch", "streaming") if streaming else ("streaming", "batch")
             cure = "spark.readStream, or run_batch" if streaming else "spark.read, or start and run_available"
-            raise ValueError(f"load returned a {found} DataFrame, and this run needs a {wanted} one: use {cure}")
+            raise ValueError(f"load returned a {found} DataFrame, and this run needs a {wanted} one; use {cure}")
         return frame
     assert isinstance(node, TableFeed)
     if not streaming:
-        raise ValueError(f"the changes of table {node.ref.name!r} are a stream: use start or run_available")
+        raise ValueError(f"the changes of table {node.ref.name!r} are a stream; use start or run_available")
     reader = spark.readStream.format("structable").options(**read_options(node.ref)).option("readChangeFeed", "true")
     if not node.between:
         return reader.load()

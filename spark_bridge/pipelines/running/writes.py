@@ -114,8 +114,8 @@ class _FeedTableWrite(_ToTable):
         self._spec = create_table(empty, self._ref, options=options, if_exists="ignore")
         if not all(self._spec.options.get(name) == value for name, value in options.items()):
             raise ValueError(
-                f"table {self._ref.name!r}, which this stream would be written to, is there and is no table between "
-                "stages: give the stream another name="
+                f"table {self._ref.name!r}, which this stream would be written to, exists and is not a table between "
+                "stages; give the stream another name="
             )
         wanted = new_specification(self._ref.name, schema, (), (), options)
         if set(wanted.fields) != set(self._spec.fields):  # the order of columns does not matter
@@ -124,7 +124,7 @@ class _FeedTableWrite(_ToTable):
             )
             raise ValueError(
                 f"table {self._ref.name!r}, to which this stream was written, has the columns {was}, and the stream "
-                f"has {now}: give the stream another name=, or drop the table, and take a new checkpoint"
+                f"has {now}; give the stream another name=, or drop the table, and take a new checkpoint"
             )
         if self._ref.name not in self._tables.feeds:
             with self._ref.store.connect() as storage:

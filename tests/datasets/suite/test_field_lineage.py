@@ -157,7 +157,7 @@ class TestFieldLineage:
             ([], "no operation"),
             ([FieldOperation("t", outputs=("x",))], "no operation"),
             ([OPERATIONS[0], OPERATIONS[0]], "twice"),
-            ([OPERATIONS[4]], "which no operation before it gives"),
+            ([OPERATIONS[4]], "which no earlier operation produces"),
             ([OPERATIONS[0], FieldOperation("t", inputs=(("read people", "age"),))], "uses 'age'"),
             ([FieldOperation("r", inputs=(("r", "x"),), source=PEOPLE)], "neither inputs nor a destination"),
             ([FieldOperation("r", source=PEOPLE, destination=REPORT)], "neither inputs nor a destination"),

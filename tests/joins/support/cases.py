@@ -442,7 +442,7 @@ class JoinCases:
             assert (worker.step().rebuilt, rows_of(tables), worker.verify()) == (True, [row], 0)
         tables.admin.create_or_update(tables.admin.get_specification("named_orders").evolve(indexes=["pieces"]))
         with JoinWorker(fewer) as worker:
-            with pytest.raises(SchemaIncompatibleError, match="'pieces' is none of the join's, and has an index"):
+            with pytest.raises(SchemaIncompatibleError, match="'pieces' is not a field of the join, and has an index"):
                 worker.rebuild()
             tables.admin.drop_index("named_orders", "pieces")
             worker.rebuild()

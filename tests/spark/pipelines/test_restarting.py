@@ -234,9 +234,9 @@ def test_a_new_checkpoint_reads_a_stream_between_stages_from_its_own_begin(
     assert list(later.rows) == [("a", "Ann")]
     for change in (lambda frame: frame.drop("name"), lambda frame: frame.withColumn("more", sf.lit(1))):
         streams.checkpoint = streams.checkpoint.with_name("changed columns")
-        with pytest.raises(PlanError, match=r"'cut_named', .* has the columns .*: give the stream another name=, or"):
+        with pytest.raises(PlanError, match=r"'cut_named', .* has the columns .*; give the stream another name=, or"):
             streams.run(declared(Collected(), change=change))
     storage.admin.create(COPY.evolve(name="cut_other"))
     streams.checkpoint = streams.checkpoint.with_name("last")
-    with pytest.raises(PlanError, match="is there and is no table between stages"):
+    with pytest.raises(PlanError, match="exists and is not a table between stages"):
         streams.run(declared(broken, "other"))

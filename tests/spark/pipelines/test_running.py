@@ -335,7 +335,7 @@ def test_changes_of_a_table_are_a_stream(streams: Streams, storage: Storage, url
     profiles.update({"id": "a", "age": 7})
     streams.run(pipeline)
     assert rows(storage, "copy") == rows(storage, "profiles")
-    with pytest.raises(PlanError, match="the changes of table 'profiles' are a stream: use start or run_available"):
+    with pytest.raises(PlanError, match="the changes of table 'profiles' are a stream; use start or run_available"):
         pipeline.run_batch(streams.spark)
 
 
