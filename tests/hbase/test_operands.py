@@ -117,6 +117,18 @@ def step(table: StructuredTable, kind: str) -> None:
         table.increment((0,), "total")
 
 
+@pytest.mark.parametrize("kind", ["merge", "increment"])
+def test_steps_after_a_deletion(storage: Storage, finalised: bool, kind: str) -> None:
+    """The row counts as absent, also while its deletion is an intent."""
+    storage.table("t").replace({"k": 0, "total": 7})
+    settle(storage, finalised)
+    storage.table("t").delete((0,))
+    with storage.transaction() as tx:
+        step(tx.table("t"), kind)
+    settle(storage, finalised)
+    assert row(storage) == (None, 1, None)
+
+
 def test_write_and_merge_conflict(storage: Storage, finalised: bool) -> None:
     for merge_first in (True, False):
         storage.table("t").replace({"k": 0, "total": 0})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NoReturn
 
 from structable.backends.hbase.layout import FAMILY, MARKER, VALUE
 from structable.backends.hbase.thrift.requests import Cells
-from structable.backends.ordered.engine import SPACE_BYTES, ReadSet
-from structable.spi import TransactionConflictError
+from structable.backends.ordered.engine import SPACE_BYTES, BlindStep, ReadSet
+from structable.spi import FieldSizeLimitError, TransactionConflictError
 
 from .context import PrefixContext
 from .intent_set import IntentSet
@@ -142,7 +142,7 @@ class Conflicts:
     def _check_steps(self, txid: bytes, timestamp: int, row_id: RowId, intent: bytes, cells: Cells) -> None:
         """Reject steps that could overflow together with pending ones, whichever of them commit and in any order.
 
-        Steps are also rejected if the row would be too large with all of them.
+        Nor may the row be too large with all of them.
 
         Every transaction writes its intent before it checks: the last one to check sees all others.
         """
@@ -151,11 +151,10 @@ class Conflicts:
             raise TransactionConflictError("another transaction wrote a row that this one changes")
         steps = steps_of(intent)
         others = [(other, raw) for other, raw in intents_of(cells) if other != txid and raw[0] != LOCK]
-        beside = [step for _, raw in others for step in steps_of(raw)]
-        if all(raw[0] == intent[0] for _, raw in others) and self._fits(base.value, steps, beside):
-            # Nearly always they fit, even if all the others commit.
-            self._check(b"".join(row_id), self._merge(base.value, [*beside, *steps]), steps)
-            return
+        if all(raw[0] == intent[0] for _, raw in others):
+            beside = [step for _, raw in others for step in steps_of(raw)]
+            if self._fits(base.value, steps, beside) and self._is_small(row_id, base.value, [*beside, *steps]):
+                return  # nearly always, even if all the others commit
         statuses = self._status_table.statuses({other for other, _ in others})
         before: list[tuple[int, bytes]] = []
         beside = []
@@ -166,12 +165,19 @@ class Conflicts:
             elif raw[0] == intent[0] and (status is None or status.state != ABORTED):
                 beside += steps_of(raw)
         value = fold(base, before, self._merge).value
-        if not self._fits(value, steps, beside):
-            self._merge(value, steps)
+        if not self._fits(value, steps, beside) or not self._is_small(row_id, value, [*beside, *steps]):
+            self._check(b"".join(row_id), self._merge(value, steps), steps)
             raise TransactionConflictError(
-                "this change could overflow together with changes that are not yet committed; retry it"
+                "this change could exceed a limit together with changes that are not yet committed; retry it"
             )
-        self._check(b"".join(row_id), self._merge(value, [*beside, *steps]), steps)
+
+    def _is_small(self, row_id: RowId, value: bytes | None, steps: Sequence[BlindStep]) -> bool:
+        """Return whether the row is within its limits of size after the steps."""
+        try:
+            self._check(b"".join(row_id), self._merge(value, steps), steps)
+        except FieldSizeLimitError:
+            return False
+        return True
 
     def validate_markers(
         self, txid: bytes, start: int, timestamp: int, markers: Iterable[RowId], seen: Mapping[RowId, Cells]
