@@ -113,12 +113,13 @@ class Janitor:
     def _forget_lanes(self) -> Steps[None]:
         """Remove the cells that ended processes without records left in the gate."""
         counter = yield from self.cluster.read_counter()
+        lanes = list(self.cluster.lanes)  # before the processes: none of a process that starts later is among them
         yield
         running = set(self.cluster.running)
         left = {self.cluster.processes[tx] for tx, _ in (yield from self.cluster.scan())}
         if self.bug is Bug.GATE_IS_FORGOTTEN_TOO_EARLY:
             left = set()
-        for tx in list(self.cluster.lanes):
+        for tx in lanes:
             if self.cluster.processes[tx] not in running | left:
                 yield from self.protocol.feed.forget(tx, counter)
 
