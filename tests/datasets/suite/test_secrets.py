@@ -114,7 +114,7 @@ class TestSecrets:
             def key(self, key_id: str) -> bytes:
                 if isinstance(lacking, KeyError):
                     raise lacking
-                return lacking  # type: ignore[return-value]
+                return lacking  # type: ignore[return-value]  # no key
 
             def current(self) -> tuple[str, bytes]:
                 return "k2", self.key("k2")
