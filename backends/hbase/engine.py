@@ -9,7 +9,6 @@ from contextlib import closing
 from structable.backends.base.uninterrupted import uninterrupted
 from structable.backends.ordered.engine import (
     SPACE_BYTES,
-    BlindStep,
     BulkApplication,
     BulkCommit,
     Engine,
@@ -67,18 +66,8 @@ class HBaseEngine(Engine):
         self._closed = False
         self._epoch = 0
         self._leases = SchemaLeases()
-
-        def merge(raw: bytes | None, steps: Sequence[BlindStep]) -> bytes:
-            return self.upcalls.merge(raw, steps)
-
-        def fits(raw: bytes | None, steps: Sequence[BlindStep], others: Sequence[BlindStep]) -> bool:
-            return self.upcalls.fits(raw, steps, others)
-
-        def check(key: bytes, value: bytes, steps: Sequence[BlindStep]) -> None:
-            self.upcalls.check(key, value, steps)
-
         self.tables = PrefixTables(gateway, layout)
-        self.transactions = Transactions(gateway, layout, settings, merge, fits, check)
+        self.transactions = Transactions(gateway, layout, settings, lambda: self.upcalls)
         context = self.transactions.context
         self._unchecked = UncheckedWrites(gateway, layout)
         self._splits = Splits(gateway, layout, self.transactions.reader)

@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from structable.backends.hbase.failpoints import failpoints
 from structable.spi import (
     Field,
+    FieldSizeLimitError,
     InvalidFieldError,
     Storage,
     StructuredTable,
@@ -18,6 +20,7 @@ from structable.spi import (
     connect,
     read_split,
 )
+from structable.spi.authors import MAX_ROW_SIZE
 
 from .support.bank import quick
 from .support.internals import drained, hold_finaliser
@@ -162,6 +165,26 @@ def test_no_order_of_commits_overflows(storage: Storage, finalised: bool) -> Non
     with pytest.raises(InvalidFieldError, match="'n'"):
         storage.table("t").upsert({"k": 0, "n": 8})
     assert row(storage) == (120, None, None)
+
+
+def test_pending_increments_count_in_the_size_of_a_row(hbase_url: str) -> None:
+    """Two increments of nulls that fit alone: while one is pending the other conflicts, afterwards it does not fit."""
+    table = TableSpecification("t", [Field.int("k"), Field.string("text"), Field.long("a"), Field.long("b")], ["k"])
+    with connect(quick(hbase_url)) as storage:
+        storage.admin.create(table)
+        storage.table("t").replace({"k": 0, "text": "t" * (MAX_ROW_SIZE - 4 - 12)})
+
+        def increment_the_other() -> None:
+            del failpoints["before_commit"]
+            with pytest.raises(TransactionConflictError, match="together"), storage.transaction() as tx:
+                tx.table("t").increment((0,), "b")
+
+        with storage.transaction() as tx:
+            tx.table("t").increment((0,), "a")
+            failpoints["before_commit"] = increment_the_other
+        with pytest.raises(FieldSizeLimitError):
+            storage.table("t").increment((0,), "b")
+        assert [(found.a, found.b) for found in storage.table("t").scan(columns=["a", "b"])] == [(1, None)]
 
 
 @pytest.mark.parametrize("kind", ["merge", "increment"])

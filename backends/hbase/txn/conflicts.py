@@ -34,9 +34,7 @@ class Conflicts:
         self._gateway = context.gateway
         self._layout = context.layout
         self._status_table = context.status_table
-        self._merge = context.merge
-        self._fits = context.fits
-        self._check = context.check
+        self._upcalls = context.upcalls
         self._lease = context.settings.lease
 
     def check(
@@ -146,14 +144,14 @@ class Conflicts:
 
         Every transaction writes its intent before it checks: the last one to check sees all others.
         """
-        base = base_of(cells)
+        upcalls, base = self._upcalls(), base_of(cells)
         if base.version > timestamp:
             raise TransactionConflictError("another transaction wrote a row that this one changes")
         steps = steps_of(intent)
         others = [(other, raw) for other, raw in intents_of(cells) if other != txid and raw[0] != LOCK]
         if all(raw[0] == intent[0] for _, raw in others):
             beside = [step for _, raw in others for step in steps_of(raw)]
-            if self._fits(base.value, steps, beside) and self._is_small(row_id, base.value, [*beside, *steps]):
+            if self._fits(row_id, base.value, steps, beside):
                 return  # nearly always, even if all the others commit
         statuses = self._status_table.statuses({other for other, _ in others})
         before: list[tuple[int, bytes]] = []
@@ -164,17 +162,22 @@ class Conflicts:
                 before.append((status.commit, raw))
             elif raw[0] == intent[0] and (status is None or status.state != ABORTED):
                 beside += steps_of(raw)
-        value = fold(base, before, self._merge).value
-        if not self._fits(value, steps, beside) or not self._is_small(row_id, value, [*beside, *steps]):
-            self._check(b"".join(row_id), self._merge(value, steps), steps)
+        value = fold(base, before, upcalls.merge).value
+        if not self._fits(row_id, value, steps, beside):
+            upcalls.check(b"".join(row_id), upcalls.merge(value, steps), steps)
             raise TransactionConflictError(
                 "this change could exceed a limit together with changes that are not yet committed; retry it"
             )
 
-    def _is_small(self, row_id: RowId, value: bytes | None, steps: Sequence[BlindStep]) -> bool:
-        """Return whether the row is within its limits of size after the steps."""
+    def _fits(
+        self, row_id: RowId, value: bytes | None, steps: Sequence[BlindStep], beside: Sequence[BlindStep]
+    ) -> bool:
+        """Return whether the steps fit the value with any of the others, and the row is within its limits with all."""
+        upcalls = self._upcalls()
+        if not upcalls.fits(value, steps, beside):
+            return False
         try:
-            self._check(b"".join(row_id), self._merge(value, steps), steps)
+            upcalls.check(b"".join(row_id), upcalls.merge(value, [*beside, *steps]), steps)
         except FieldSizeLimitError:
             return False
         return True

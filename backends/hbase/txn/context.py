@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from structable.backends.hbase.layout import Layout
 from structable.backends.hbase.thrift.gateway import Gateway
-from structable.backends.ordered.engine import Check, Fits, MergeFunction
+from structable.backends.ordered.engine import Upcalls
 
 from .status_table import StatusTable
 
@@ -34,7 +35,5 @@ class PrefixContext:
     gateway: Gateway
     layout: Layout
     settings: ProtocolSettings
-    merge: MergeFunction
-    fits: Fits
-    check: Check
+    upcalls: Callable[[], Upcalls]
     status_table: StatusTable

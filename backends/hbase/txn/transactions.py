@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 from structable.backends.hbase.layout import CLOCK, FAMILY, TICK, Layout
 from structable.backends.hbase.thrift.gateway import Gateway
 from structable.backends.hbase.thrift.requests import get_row
-from structable.backends.ordered.engine import BulkCommit, Check, Fits, MergeFunction, WriteSet
+from structable.backends.ordered.engine import BulkCommit, Upcalls, WriteSet
 from structable.spi import StorageUnavailableError
 
 from .bulk import BulkCommitter
@@ -36,16 +37,10 @@ class Transactions:
     """The transactions of one process on one prefix."""
 
     def __init__(
-        self,
-        gateway: Gateway,
-        layout: Layout,
-        settings: ProtocolSettings,
-        merge: MergeFunction,
-        fits: Fits,
-        check: Check,
+        self, gateway: Gateway, layout: Layout, settings: ProtocolSettings, upcalls: Callable[[], Upcalls]
     ) -> None:
         status_table = StatusTable(gateway, layout, min(_LONGEST_KNOWN, settings.late_writes / 2))
-        self.context = context = PrefixContext(gateway, layout, settings, merge, fits, check, status_table)
+        self.context = context = PrefixContext(gateway, layout, settings, upcalls, status_table)
         self.visibility = Visibility(context)
         self.reader = CommittedReader(context, self.visibility)
         self.feeds = FeedReader(context, self.reader)

@@ -28,7 +28,7 @@ class Visibility:
         self._context = context
         self._gateway = context.gateway
         self._status_table = context.status_table
-        self._merge = context.merge
+        self._upcalls = context.upcalls
 
     def read(
         self, table: str, rows: Sequence[bytes], at: int | None, assumed: Mapping[bytes, Status] | None = None
@@ -62,7 +62,7 @@ class Visibility:
             elif cells:
                 contested[row] = cells
         for row, committed in self._committed(table, contested, at, assumed).items():
-            states[row] = fold(base_of(contested[row]), committed, self._merge)
+            states[row] = fold(base_of(contested[row]), committed, self._upcalls().merge)
         return states
 
     def history(
@@ -87,7 +87,7 @@ class Visibility:
         return {
             (row, at): state
             for row, below in bases.items()
-            for at, state in fold_stepwise(below, committed[row], self._merge).items()
+            for at, state in fold_stepwise(below, committed[row], self._upcalls().merge).items()
         }
 
     def _look_below(self, table: str, bases: Mapping[bytes, dict[int, RowState]]) -> None:

@@ -348,6 +348,12 @@ def planned(request: PlanScan, admin: TableAdmin) -> PlanScan:
         return request  # a snapshot may have it, and another error then
 
 
+def shown(plan: ScanPlan) -> ScanPlan:
+    """Let the specification of a plan have no hidden fields."""
+    plan.specification = seen(plan.specification)
+    return plan
+
+
 class RuledSnapshot(SharedSnapshot):
     """A snapshot whose plans are without hidden fields."""
 
@@ -360,7 +366,7 @@ class RuledSnapshot(SharedSnapshot):
         return self._snapshot.closed
 
     def _plan_scan(self, request: PlanScan) -> ScanPlan:
-        return self._snapshot._plan_scan(request if self.closed else planned(request, self._admin))
+        return shown(self._snapshot._plan_scan(request if self.closed else planned(request, self._admin)))
 
     def close(self) -> None:
         self._snapshot.close()
@@ -387,7 +393,7 @@ class RuledStorage(DelegatingStorage):
         return RuledFeed(self._storage.changes(table), self._storage.admin, table)
 
     def _plan_scan(self, request: PlanScan) -> ScanPlan:
-        return self._storage._plan_scan(planned(request, self._storage.admin))
+        return shown(self._storage._plan_scan(planned(request, self._storage.admin)))
 
     def share_snapshot(self) -> SharedSnapshot:
         return RuledSnapshot(self._storage.share_snapshot(), self._storage.admin)
