@@ -25,10 +25,11 @@ def valid_chunks(table: str, batch: pa.RecordBatch, most_bytes: int) -> Iterator
         yield from valid_chunks(table, batch.slice(0, half), most_bytes)
         yield from valid_chunks(table, batch.slice(half), most_bytes)
     elif batch.num_rows:
-        try:
-            batch.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise InvalidFieldError(table, "batches", f"the Arrow data are not valid: {error}") from error
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise InvalidFieldError(table, name, f"the Arrow data are not valid: {error}") from error
         yield batch
 
 

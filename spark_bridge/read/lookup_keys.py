@@ -106,7 +106,16 @@ def _are_key_values(column: pa.Array[Any], longest: int) -> bool:
         return pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
     texts = cast(pa.StringArray, column)
     sizes = pc.max(pc.binary_length(texts)).as_py()
-    return (sizes or 0) <= longest and not pc.any(pc.match_substring(texts, "\0")).as_py()
+    return (sizes or 0) <= longest and _is_unicode(texts) and not pc.any(pc.match_substring(texts, "\0")).as_py()
+
+
+def _is_unicode(texts: pa.StringArray) -> bool:
+    """Return whether Python can hold all texts: Spark's casts of bytes to texts check nothing."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _words(column: Any) -> list[Hashes]:  # noqa: ANN401 - the stubs know no array of an unknown type
@@ -122,6 +131,7 @@ def _words(column: Any) -> list[Hashes]:  # noqa: ANN401 - the stubs know no arr
             padded: Any = pc.ascii_rpad(column.view(pa.string()).fill_null(""), 8 * words, "\0")
             texts = np.frombuffer(padded.buffers()[2], np.uint64, rows * words).reshape(rows, words)
             return [sizes.astype(np.uint64), *texts.T]
+        column = column.view(pa.binary())
     return [np.fromiter(map(hash, column.to_numpy(zero_copy_only=False)), np.int64, rows).view(np.uint64)]
 
 

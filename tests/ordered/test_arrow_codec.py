@@ -159,8 +159,9 @@ def test_refused_values(column: str, array: Array, reason: str) -> None:
     data: dict[str, Array] = {"s": pa.array(["a", "b"]), "n": pa.array([1, 2])}
     arrays = [array if name == column else data.get(name, pa.nulls(2, types.field(name).type)) for name in names]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(names))
-    with pytest.raises(InvalidFieldError, match=reason):
+    with pytest.raises(InvalidFieldError, match=reason) as refused:
         ArrowEncoder(schema, names).encode(conform_batch(schema.spec, batch))
+    assert refused.value.field == column
 
 
 @pytest.mark.parametrize("value", [dt.date.min, dt.date.max])

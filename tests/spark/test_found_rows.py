@@ -172,6 +172,18 @@ def test_cached_rows_equal_rows_without_a_cache(hashes: int, monkeypatch: pytest
             assert hashes < 2**64 or not reads.asked, "a cached row was read"
 
 
+def test_bytes_that_are_no_text_find_no_row() -> None:
+    """Spark's cast of bytes to a text checks nothing, and Python cannot hold the result."""
+    spec = TableSpecification("t", [Field.string("k"), Field.string("text")], ["k"])
+    for length in (1, 100):
+        encoded = [one * length for one in (b"a", b"\xff", b"a", b"a\xff")]
+        keys = KeyColumns(spec, [pa.array(encoded, pa.binary()).view(pa.string())])
+        reads, cache = Rows({("a" * length,): ("found",)}), RowCache(spec, ("text",), 10)
+        for found in (Matches.of(spec, ("text",), keys, reads), cache.of(keys, reads), cache.of(keys, reads)):
+            assert found.columns[0].to_pylist() == ["found", None, "found", None]
+            assert found.there.to_pylist() == [True, False, True, False]
+
+
 def test_few_steps_find_keys_of_any_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = itertools.count()
     step = HashedPlaces._next
