@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from pyspark.sql import SparkSession
 
 from .catalog.installation import offer_catalog
 from .coordinator.applications import coordinator_of, name_session
+from .coordinator.coordinator import Coordinator
 from .driver_questions import DriverQuestions
 from .jvm.format_lookup import format_hidden, let_threads_find_the_format, session_active
 from .jvm.session_rules import guard_writes, isolate_scans
 from .source import bound_data_source
+
+_registered: WeakKeyDictionary[SparkSession, Coordinator] = WeakKeyDictionary()
+"""By session, the coordinator that it knows: to ask the session for each rule takes 0.4 s."""
 
 
 def register(spark: SparkSession) -> None:
@@ -29,6 +35,8 @@ def register(spark: SparkSession) -> None:
         For a session of Spark Connect, whose driver is another process.
     """
     coordinator = coordinator_of(spark)
+    if _registered.get(spark) is coordinator:
+        return
     coordinator.answer_driver(DriverQuestions(coordinator.client, coordinator.operations).serve)
     isolate_scans(spark, coordinator.driver_address)
     with session_active(spark), format_hidden(spark):
@@ -36,3 +44,4 @@ def register(spark: SparkSession) -> None:
     let_threads_find_the_format(spark)
     offer_catalog(spark, coordinator)
     guard_writes(spark)  # after the catalog's rules, which mark the inserts of a MERGE
+    _registered[spark] = coordinator

@@ -323,4 +323,4 @@ def test_what_spark_refuses_is_a_warning(spark: SparkSession, monkeypatch: pytes
     monkeypatch.setattr(installation, "_CLASSES", ("Broken",))
     monkeypatch.setattr(format_lookup, "java_source", lambda *_: "class Broken extends No {}")
     with pytest.warns(UserWarning, match="takes no catalog of structable"):
-        register(spark)
+        register(spark.newSession())

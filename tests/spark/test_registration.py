@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from py4j.clientserver import ClientServerConnection
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
@@ -58,6 +59,13 @@ def test_registering_again_changes_nothing(tables: Tables, storage: Storage, spa
     assert optimizer_rules(spark) == rules
     assert frame.count() == 10
     assert tables.read("runs").where("started > 7").count() == 2
+
+
+def test_registering_again_takes_no_time(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark is asked nothing: a pipeline registers its session at each run."""
+    register(spark)
+    monkeypatch.setattr(ClientServerConnection, "send_command", None)
+    register(spark)
 
 
 def optimizer_rules(spark: SparkSession) -> int:
