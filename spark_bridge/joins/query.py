@@ -133,7 +133,7 @@ def open_join(
     safe for threads.
 
     A large step takes one snapshot of each store and reads the tables and the result in Spark's tasks, which stage the
-    differences. If it affects at most 30,000 left rows, or one in twenty, the driver joins these rows by
+    differences. If it affects at most 50,000 left rows, or one in twenty, the driver joins these rows by
     itself instead; with few changes, which affect more, the tasks read the left rows that refer to changed ones, and
     nothing else.
 
