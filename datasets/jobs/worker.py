@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Self
 
@@ -264,10 +265,8 @@ def _acquired(free: SimpleQueue[None], most: int) -> int:
     """Acquire all free threads, and return their number; wait a while for the first."""
     # Not a semaphore, which is Python: a signal's exception in it would leave its lock taken.
     count = 0
-    try:
+    with suppress(Empty):  # the others are busy
         while count < most:
             free.get(timeout=0 if count else _BUSY_SECONDS)
             count += 1
-    except Empty:
-        pass  # the others are busy
     return count
