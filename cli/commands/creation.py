@@ -18,6 +18,8 @@ from structable.cli.formats.specifications import specification_text
 from structable.cli.language.errors import UsageProblem, outcome_unknown
 from structable.spi import Storage, StructableError, TableAlreadyExistsError, TableSpecification
 
+from .scans import whole_count
+
 Create = Annotated[bool, typer.Option("--create", help="Make the table, if there is none, and show its specification.")]
 PrimaryKey = Annotated[
     str | None,
@@ -103,11 +105,15 @@ def re_readable(file: str, format_: str | None) -> Iterator[str]:
 
 @contextlib.contextmanager
 def undone(storage: Storage, made: TableSpecification | None) -> Iterator[None]:
-    """Drop a table that was made, if the block fails, unless its outcome is unknown."""
+    """Drop a table that was made, if the block fails; not if it has rows, or may get them.
+
+    After the commit, an interruption or a closed standard error must not take the rows away.
+    """
     try:
         yield
     except BaseException as error:
         if made is not None and not outcome_unknown(error):
             with contextlib.suppress(StructableError):  # the first error counts
-                storage.admin.drop(made.name)
+                if not whole_count(storage, made):
+                    storage.admin.drop(made.name)
         raise

@@ -54,6 +54,12 @@ def connected(url: str, **options: object) -> Storage:
         raise typer.BadParameter(str(error)) from error
 
 
+def one_line(text: str | None) -> str:
+    """Return a text on one line, without control characters, or `-` if there is none."""
+    words = " ".join((text or "-").split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in words)
+
+
 @contextmanager
 def opened(url: str, prefix: str, *, write: bool) -> Iterator[SystemData]:
     """Yield the datasets of a store that has them, to read them or to write as well."""

@@ -10,7 +10,7 @@ import typer
 
 from structable.datasets import InvalidCursorError, Job, JobState, NotFoundError
 
-from .arguments import Form, Format, Prefix, StoreUrl, Url, opened, url_and_arguments
+from .arguments import Form, Format, Prefix, StoreUrl, Url, one_line, opened, url_and_arguments
 from .work import work
 
 app = typer.Typer(help="Count, list, show, retry, cancel and run the jobs of queues.", no_args_is_help=True)
@@ -34,10 +34,10 @@ def counts(url: Url, queue: Queue = "", prefix: Prefix = "sys_", form: Form = Fo
     if form is Format.JSON:
         typer.echo(json.dumps({name: {state.name: n for state, n in one.items()} for name, one in found.items()}))
         return
-    width = max([len("queue"), *map(len, found)])
+    width = max([len("queue"), *(len(one_line(name)) for name in found)])
     typer.echo(f"{'queue':<{width}}" + "".join(f"  {state.name:>12}" for state in JobState))
     for name, one in found.items():
-        typer.echo(f"{name:<{width}}" + "".join(f"  {number:>12,}" for number in one.values()))
+        typer.echo(f"{one_line(name):<{width}}" + "".join(f"  {number:>12,}" for number in one.values()))
 
 
 @app.command("list")
@@ -65,7 +65,7 @@ def list_jobs(
     for one in page.items:
         typer.echo(
             f"{one.id}  priority {one.priority}  due {one.due.isoformat()}"
-            f"  attempt {one.attempt} of {one.max_attempts}  {one.kind}"
+            f"  attempt {one.attempt} of {one.max_attempts}  {one_line(one.kind)}"
         )
     if page.next is not None:
         typer.echo(f"more: --cursor {page.next}")
@@ -85,7 +85,8 @@ def show(url: StoreUrl, id: Id = "", prefix: Prefix = "sys_", form: Form = Forma
         return
     for name, value in document.items():
         if value is not None:
-            typer.echo(f"{name:<12}  {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            typer.echo(f"{name:<12}  {one_line(text)}")
 
 
 @app.command()

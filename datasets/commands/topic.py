@@ -18,7 +18,7 @@ from structable.datasets.messaging.reading import tail as tail_of
 from structable.datasets.system.messages import TOPIC_TABLES, GroupSource, parse_id
 from structable.spi.authors import is_aware
 
-from .arguments import Form, Format, Prefix, StoreUrl, Url, opened, url_and_arguments
+from .arguments import Form, Format, Prefix, StoreUrl, Url, one_line, opened, url_and_arguments
 
 app = typer.Typer(help="List, show and follow topics; look after the groups that read them.", no_args_is_help=True)
 
@@ -70,13 +70,14 @@ def _show(found: TopicStatus) -> None:
     typer.echo(f"kept after {found.earliest}, up to {found.latest}")
     if not found.groups:
         return
-    width = max([len("group"), *(len(one.group) for one in found.groups)])
+    names = [one_line(one.group) for one in found.groups]
+    width = max([len("group"), *map(len, names)])
     typer.echo(f"{'group':<{width}}  {'lag':>12}  {'seconds':>12}  {'attempts':>8}  owner")
-    for one in found.groups:
+    for name, one in zip(names, found.groups, strict=True):
         lag = f"{'~' if one.estimated else ''}{one.lag:,}"
-        typer.echo(f"{one.group:<{width}}  {lag:>12}  {one.seconds:>12,.1f}  {one.attempts:>8}  {one.owner or '-'}")
+        typer.echo(f"{name:<{width}}  {lag:>12}  {one.seconds:>12,.1f}  {one.attempts:>8}  {one_line(one.owner)}")
         if one.error is not None:
-            typer.echo(f"{'':<{width}}  {_line(one.error)}")
+            typer.echo(f"{'':<{width}}  {one_line(one.error)}")
 
 
 @app.command()
@@ -104,7 +105,8 @@ def tail(
                 typer.echo(json.dumps(document))
             else:
                 body = json.dumps(document["body"], ensure_ascii=False)
-                typer.echo(f"{message.id}  {message.published.isoformat()}  {_line(message.key)}  {body}")
+                text = f"{one_line(message.key)}  {one_line(body)}"
+                typer.echo(f"{message.id}  {message.published.isoformat()}  {text}")
             if count == limit:
                 return
 
@@ -121,7 +123,9 @@ def dead(url: StoreUrl, name: Name = "", group: Group = "", prefix: Prefix = "sy
         typer.echo(json.dumps(documents))
         return
     for one in found:
-        typer.echo(f"{one.id}  {one.died.isoformat()}  {_line(one.key)}  {one.attempts} attempts  {_line(one.error)}")
+        typer.echo(
+            f"{one.id}  {one.died.isoformat()}  {one_line(one.key)}  {one.attempts} attempts  {one_line(one.error)}"
+        )
 
 
 @app.command()
@@ -186,13 +190,11 @@ def _checked(make: Callable[[str], Made], text: str) -> Made:
         raise typer.BadParameter(str(error)) from error
 
 
-def _line(text: str | None) -> str:
-    """Return the text on one line, or `-` if there is none."""
-    return " ".join((text or "-").split())
-
-
 def _shown(body: object) -> object:
-    """Return a stored body as a document: the JSON itself, else a text, else Base64."""
+    """Return a stored body as a document: the JSON itself, else a text, else Base64.
+
+    Python also reads NaN and infinities as JSON, which other readers of the output refuse: such a body is a text.
+    """
     if not isinstance(body, bytes):
         return body_document(body)
     try:
@@ -200,6 +202,8 @@ def _shown(body: object) -> object:
     except UnicodeDecodeError:
         return base64.b64encode(body).decode()
     try:
-        return json.loads(text)
+        document = json.loads(text)
+        json.dumps(document, allow_nan=False)
     except (ValueError, RecursionError):
         return text
+    return document

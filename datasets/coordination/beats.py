@@ -8,6 +8,7 @@ import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterable
+from queue import Empty, SimpleQueue
 
 from structable.datasets.errors import LeaseLostError
 
@@ -22,7 +23,14 @@ def member_name() -> str:
 
 
 class Beating:
-    """A daemon thread that beats until it is stopped, or until the lease, permit or group is lost.
+    """A daemon thread that, once started, beats until it is stopped, or until the lease, permit or group is lost.
+
+    Its owner keeps it before starting it: a signal's exception in `start` then leaves a thread that can be stopped.
+
+    Attributes
+    ----------
+    ended : queue
+        An item ends the thread. Adding it is one call in C, which no signal's exception interrupts.
 
     Parameters
     ----------
@@ -30,33 +38,40 @@ class Beating:
         The name of the kept row, for the log.
     beat : callable
         Writes a beat; raises `LeaseLostError` if there is another owner.
-    every : float
-        Seconds between two beats.
     """
 
-    def __init__(self, name: str, beat: Callable[[], None], every: float) -> None:
+    def __init__(self, name: str, beat: Callable[[], None]) -> None:
+        self.ended: SimpleQueue[None] = SimpleQueue()
         self._name = name
         self._beat = beat
-        self._every = every
-        self._stop = threading.Event()
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def start(self, every: float) -> None:
+        """Start the thread, which beats each `every` seconds."""
+        threading.Thread(target=self._run, args=(every,), name=self._name, daemon=True).start()
 
     def stop(self) -> None:
         """End the thread, without waiting for it; idempotent."""
-        self._stop.set()
+        self.ended.put(None)
 
-    def _run(self) -> None:
-        while not self._stop.wait(self._every):
+    def _run(self, every: float) -> None:
+        while self._goes_on(every):
             try:
                 self._beat()
             except LeaseLostError:
-                if not self._stop.is_set():
+                if self.ended.empty():
                     _log.warning("the %s was lost", self._name)
                 return
             except Exception:
                 # The next beat may succeed; if none does, another owner takes over, and writes of this one fail.
-                if not self._stop.is_set():
+                if self.ended.empty():
                     _log.warning("the %s could not be renewed", self._name, exc_info=True)
+
+    def _goes_on(self, every: float) -> bool:
+        try:
+            self.ended.get(timeout=every)
+        except Empty:
+            return True
+        return False
 
 
 class Watch:

@@ -63,10 +63,13 @@ class Leader:
         return self._lead(self._store, body)
 
     def _lead(self, system: SystemData, body: Callable[[Lease], Result]) -> Result:
+        # Renewed only here: an interruption before `try` leaves a lease that ends by its ttl.
         lease = self._elected(system)
         try:
+            system.leases.keep(lease, self._ttl)
             return body(lease)
         finally:
+            lease._beating.ended.put(None)  # first, before another interruption
             try:
                 lease.release()
             except (StorageUnavailableError, TransactionError):
@@ -78,7 +81,7 @@ class Leader:
             wait: Callable[[float], object] = time.sleep
             while True:
                 try:
-                    lease = system.leases.acquire(self._name, self._owner, self._ttl, keep=True)
+                    lease = system.leases.acquire(self._name, self._owner, self._ttl)
                     if lease is not None:
                         return lease
                     if wait is time.sleep:

@@ -35,7 +35,7 @@ class Lease(Held):
             token=token,
             scope=_scope(name),
         )
-        self._beating: Beating | None = None
+        self._beating = Beating(f"lease {name!r} of {owner!r}", self.renew)
 
     @property
     def name(self) -> str:
@@ -57,12 +57,11 @@ class Lease(Held):
 
     def keep(self, every: float) -> None:
         """Renew it in a daemon thread, until it is released or lost, or the datasets are closed."""
-        self._beating = Beating(f"lease {self.name!r} of {self.owner!r}", self.renew, every)
+        self._beating.start(every)
 
     def stop_keeping(self) -> None:
         """End the thread that renews it, if there is one."""
-        if self._beating is not None:
-            self._beating.stop()
+        self._beating.stop()
 
 
 class Leases:
@@ -114,9 +113,17 @@ class Leases:
         self._watch.forget((name,))
         lease = Lease(self._storage, self._tables, name, owner, token)
         if keep:
-            self._kept.add(lease)
-            lease.keep(ttl / 3)
+            self.keep(lease, ttl)
         return lease
+
+    def keep(self, lease: Lease, ttl: int) -> None:
+        """Renew a lease every third of its ttl, in a daemon thread; an interrupted call does not."""
+        self._kept.add(lease)
+        try:
+            lease.keep(ttl / 3)
+        except BaseException:
+            lease.stop_keeping()
+            raise
 
     def listen(self, name: str) -> Listener:
         """Return a listener that each release of the lease wakes; the end of a lease by its ttl does not wake it."""

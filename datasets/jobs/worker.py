@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Self
 
 from structable.datasets.coordination.beats import member_name
@@ -80,24 +82,32 @@ class Worker:
         StorageUnavailableError
             If the storage is closed.
         """
-        polling, free = Polling(self._system.storage), threading.Semaphore(self._threads)
-        with (
-            _Waiting(self._system, self._queue.name, stop) as waiting,
-            _JobExtender(self._system) as heartbeats,
-            ThreadPoolExecutor(self._threads, "job") as pool,
-        ):
-            while not stop.is_set():
-                count = _acquired(free, self._threads)
-                jobs = [] if stop.is_set() else self._claimed(count)
-                for job in jobs:
-                    heartbeats.add(job)
-                    pool.submit(self._work, job, heartbeats, free)
-                for _ in range(count - len(jobs)):
-                    free.release()
-                if jobs:
-                    polling.found()
-                elif count:
-                    polling.wait(waiting, self._until_due())
+        polling, free = Polling(self._system.storage), SimpleQueue[None]()
+        for _ in range(self._threads):
+            free.put(None)
+        heartbeats = _JobExtender(self._system)
+        try:
+            with (
+                _Waiting(self._system, self._queue.name, stop) as waiting,
+                ThreadPoolExecutor(self._threads, "job") as pool,
+            ):
+                heartbeats.thread.start()
+                while not stop.is_set():
+                    count = _acquired(free, self._threads)
+                    jobs = [] if stop.is_set() else self._claimed(count)
+                    for job in jobs:
+                        heartbeats.changes.put((job, True))
+                        pool.submit(self._work, job, heartbeats, free)
+                    for _ in range(count - len(jobs)):
+                        free.put(None)
+                    if jobs:
+                        polling.found()
+                    elif count:
+                        polling.wait(waiting, self._until_due())
+        finally:
+            heartbeats.changes.put(None)  # first, and in C: no signal's exception comes before it
+            if heartbeats.thread.is_alive():  # not if its start was interrupted
+                heartbeats.thread.join()
 
     def _claimed(self, count: int) -> list[Job]:
         """Rescue jobs from time to time; claim and return at most `count` jobs of the queue."""
@@ -123,15 +133,15 @@ class Worker:
             return math.inf  # the next claim reports it
         return math.inf if seconds is None else max(_LEAST_SECONDS, seconds)
 
-    def _work(self, job: Job, heartbeats: _JobExtender, free: threading.Semaphore) -> None:
+    def _work(self, job: Job, heartbeats: _JobExtender, free: SimpleQueue[None]) -> None:
         try:
             self._handle(job)
         except Exception:
             # It stays RUNNING without beats, and is rescued.
             _log.warning("the job %s of queue %r can neither be completed nor failed", job.id, job.queue, exc_info=True)
         finally:
-            heartbeats.remove(job)
-            free.release()
+            heartbeats.changes.put((job, False))
+            free.put(None)
 
     def _handle(self, job: Job) -> None:
         def body(context: Context) -> None:
@@ -196,69 +206,67 @@ class _Waiting:
 
 
 class _JobExtender:
-    """Extends each job three times in its timeout. A context manager; its thread ends with it."""
+    """Extends each job three times in its timeout, by a thread that owns all state: no lock can stay taken.
+
+    Attributes
+    ----------
+    changes : queue of (job, whether it runs) or None
+        Tells the thread of jobs that begin and end; None ends the thread.
+    thread : threading.Thread
+        The thread, to be started.
+    """
 
     def __init__(self, system: SystemData) -> None:
         self._system = system
         self._next: dict[str, tuple[float, Job]] = {}
-        self._changed = threading.Condition()
-        self._closed = False
-        self._thread = threading.Thread(target=self._beat, name="heartbeats of jobs", daemon=True)
+        self.changes: SimpleQueue[tuple[Job, bool] | None] = SimpleQueue()
+        self.thread = threading.Thread(target=self._run, name="heartbeats of jobs", daemon=True)
 
-    def add(self, job: Job) -> None:
-        """Begin to extend a job."""
-        with self._changed:
-            self._next[job.id] = (time.monotonic() + job.timeout / 3, job)
-            self._changed.notify()
-
-    def remove(self, job: Job) -> None:
-        """Stop extending a job."""
-        with self._changed:
-            if job.id in self._next and self._next[job.id][1].claims == job.claims:
-                del self._next[job.id]
-
-    def _beat(self) -> None:
-        while (job := self._wait()) is not None:
+    def _run(self) -> None:
+        while True:
+            due, job = min(self._next.values(), key=lambda one: one[0], default=(0.0, None))
             try:
-                self._extend(job)
-            except LeaseLostError:
-                _log.warning("the job %s of queue %r was rescued or cancelled while it ran", job.id, job.queue)
-                self.remove(job)
-            except Exception:
-                # The next beat may succeed; if none does, the job is rescued, and its completion fails.
-                _log.warning("the job %s of queue %r could not be extended", job.id, job.queue, exc_info=True)
+                change = self.changes.get(timeout=None if job is None else max(0.0, due - time.monotonic()))
+            except Empty:
+                assert job is not None
+                self._beat(job)
+                continue
+            if change is None:
+                return
+            changed, runs = change
+            if runs:
+                self._schedule(changed)
+            else:
+                self._remove(changed)
+
+    def _schedule(self, job: Job) -> None:
+        self._next[job.id] = (time.monotonic() + job.timeout / 3, job)
+
+    def _remove(self, job: Job) -> None:
+        if job.id in self._next and self._next[job.id][1].claims == job.claims:
+            del self._next[job.id]
+
+    def _beat(self, job: Job) -> None:
+        self._schedule(job)
+        try:
+            self._extend(job)
+        except LeaseLostError:
+            _log.warning("the job %s of queue %r was rescued or cancelled while it ran", job.id, job.queue)
+            self._remove(job)
+        except Exception:
+            # The next beat may succeed; if none does, the job is rescued, and its completion fails.
+            _log.warning("the job %s of queue %r could not be extended", job.id, job.queue, exc_info=True)
 
     def _extend(self, job: Job) -> None:
         self._system.run(lambda s: s.jobs.extend(job))
 
-    def _wait(self) -> Job | None:
-        """Wait until the beat of a job is due, and return the job; None at the end."""
-        with self._changed:
-            while not self._closed:
-                now = time.monotonic()
-                first, job = min(self._next.values(), key=lambda one: one[0], default=(now + 3600, None))
-                if job is not None and first <= now:
-                    self._next[job.id] = (now + job.timeout / 3, job)
-                    return job
-                self._changed.wait(first - now)
-            return None
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        self._thread.join()
-
-
-def _acquired(free: threading.Semaphore, most: int) -> int:
+def _acquired(free: SimpleQueue[None], most: int) -> int:
     """Acquire all free threads, and return their number; wait a while for the first."""
-    if not free.acquire(timeout=_BUSY_SECONDS):
-        return 0
-    count = 1
-    while count < most and free.acquire(blocking=False):
-        count += 1
+    # Not a semaphore, which is Python: a signal's exception in it would leave its lock taken.
+    count = 0
+    with suppress(Empty):  # the others are busy
+        while count < most:
+            free.get(timeout=0 if count else _BUSY_SECONDS)
+            count += 1
     return count

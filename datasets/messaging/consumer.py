@@ -187,9 +187,7 @@ class Consumer(Generic[Body]):
 
     def close(self) -> None:
         """Leave the group, so that another member takes over at once, and end a wait for messages; idempotent."""
-        if self._closed.is_set():
-            return
-        self._closed.set()
+        self._closed.set()  # each step can be repeated: an interrupted call is completed by the next one
         self._fetcher.close()
         if self._listener is not None:
             self._listener.close()

@@ -154,10 +154,12 @@ class GroupMember(Generic[Body]):
             self._taking = False
             return None
         row, self.took_over = taken
-        self.epoch = row.epoch
+        self.stop_beating()  # of an interrupted takeover
+        self._beating = Beating(self.lease, self._beat)
+        self._beating.start(self._ttl / BEATS)
+        self.epoch = row.epoch  # last: an active member always beats
         self._taking = False
         self._watch.forget(self._key)
-        self._beating = Beating(self.lease, self._beat, self._ttl / BEATS)
         return row
 
     def _beat(self) -> None:

@@ -363,6 +363,28 @@ def test_a_full_disk_behind_standard_output(database: str, args: tuple[str, ...]
     assert done.stderr.decode() == "structable: No space left on device\n"
 
 
+@pytest.mark.parametrize(
+    ("closed", "args", "code", "message"),
+    [
+        ("<&-", ("put", "runs", "--json", "-"), 1, "structable: Bad file descriptor\n"),
+        (">&-", ("count", "runs"), 1, "structable: Bad file descriptor\n"),
+        ("<&- >&-", ("export", "runs", "x.jsonl"), 0, "20,000 rows of table runs are in x.jsonl\n"),
+        ("<&- >&- 2>&-", ("export", "runs", "x.jsonl"), 0, ""),
+        ("2>&-", ("count", "nothing"), 3, ""),
+    ],
+)
+def test_standard_streams_that_are_closed(
+    database: str, tmp_path: Path, closed: str, args: tuple[str, ...], code: int, message: str
+) -> None:
+    command, *rest = args
+    arguments = [sys.executable, "-m", "structable.cli", command, database, *rest]
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *arguments]
+    done = subprocess.run(shell, cwd=tmp_path, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout.decode(), done.stderr.decode()) == (code, "", message)
+    if command == "export":
+        assert len((tmp_path / "x.jsonl").read_text().splitlines()) == 20_000
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("format_", ["csv", "parquet"])
 def test_a_full_disk_behind_a_file(process: Command, database: str, format_: str) -> None:

@@ -174,6 +174,26 @@ def test_a_signal_leaves_no_rows(
     assert numbers.table("numbers").count() == 2 * ROWS
 
 
+@pytest.mark.parametrize("url", ["memory", "leveldb"], indirect=True)
+def test_a_signal_after_the_commit_keeps_the_rows(
+    structable: Command, url: str, monkeypatch: pytest.MonkeyPatch, numbers: Storage, tmp_path: Path
+) -> None:
+    assert structable("export", url, "--all", tmp_path / "backup").code == 0
+    file, commit = tmp_path / "backup" / "numbers.parquet", importing.commit
+
+    def commit_and_signal(*given: Any) -> bool:  # noqa: ANN401
+        done = commit(*given)
+        signal.raise_signal(signal.SIGINT)
+        return done
+
+    monkeypatch.setattr(importing, "commit", commit_and_signal)
+    with inherited():
+        assert structable("import", url, "made", file, "--create", "--primary-key", "k").code == 130
+        numbers.admin.drop("numbers")
+        assert structable("import", url, "--all", file.parent).code == 130
+    assert [numbers.table(name).count() for name in ("made", "numbers")] == [ROWS, ROWS]
+
+
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.jsonl", "x.arrow", "x.arrows", "x.parquet"])
 def test_a_full_disk_leaves_the_file_as_it_was(
     structable: Command, fails: Fails, url: str, numbers: Storage, tmp_path: Path, name: str

@@ -138,12 +138,20 @@ def test_signals_end_tail(url: str, number: signal.Signals, code: int) -> None:
 def test_each_message_is_one_line(structable: Command, url: str) -> None:
     raw = Topic(EVENTS.name, bytes)
     with SystemData.open(url) as system, system.transaction() as s:
-        s.publish(raw, b"[" * 100_000, key="a\nb")
+        s.publish(raw, b"[" * 100_000, key="a\n\x1bb")
     with SystemData.open(url) as system, system.consumer(raw, group="g", max_attempts=1) as consumer:
         consumer.poll(wait=0).retry("on one line\nand another")
     for arguments in (("tail", url, "run-events", "--since", "first", "--no-follow"), ("dead", url, "run-events", "g")):
         done = structable("topic", *arguments)
-        assert (done.code, done.out.count("\n"), "  a b  " in done.out) == (0, 1, True)
+        assert (done.code, done.out.count("\n"), "  a \\x1bb  " in done.out) == (0, 1, True)
+
+
+@pytest.mark.parametrize("body", ["NaN", '{"a": [-Infinity]}', "1e999"])
+def test_json_of_a_body_that_only_python_reads(structable: Command, url: str, body: str) -> None:
+    with SystemData.open(url) as system, system.transaction() as s:
+        s.publish(Topic(EVENTS.name, bytes), body.encode())
+    done = structable("topic", "tail", url, "run-events", "--since", "first", "--no-follow", "--format", "json")
+    assert json.loads(done.out, parse_constant=pytest.fail)["body"] == body
 
 
 def test_groups_over_the_feed_of_a_table(structable: Command, url: str) -> None:
