@@ -181,7 +181,7 @@ def test_a_signal_after_the_commit_keeps_the_rows(
     assert structable("export", url, "--all", tmp_path / "backup").code == 0
     file, commit = tmp_path / "backup" / "numbers.parquet", importing.commit
 
-    def commit_and_signal(*given: Any) -> bool:  # noqa: ANN401
+    def commit_and_signal(*given: Any) -> bool:  # noqa: ANN401 - those of `commit`
         done = commit(*given)
         signal.raise_signal(signal.SIGINT)
         return done
