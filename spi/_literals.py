@@ -73,6 +73,11 @@ def shown_text(text: object) -> str:
     return shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."
 
 
+def escaped_text(text: str) -> str:
+    """Return a text with its control characters escaped, as a terminal may show it."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
 def _boolean(text: str) -> bool:
     truth = {"true": True, "false": False}.get(text.lower())
     if truth is None:

@@ -1,6 +1,7 @@
 """Values, filters and schemas as text and JSON, as the command line and files have them.
 
-- A value: `parse_value` and `format_value` for text, `value_from_json` and `value_to_json` for JSON.
+- A value: `parse_value` and `format_value` for text, `value_from_json` and `value_to_json` for JSON; `escaped_text` for
+  a terminal.
 - A filter: `parse_where` reads "status == 'RUNNING' and attempt < 3".
 - Parts of a specification as JSON, beside `specification_to_document` of `structable.spi`: `field_to_document`,
   `function_to_document`, `rule_to_document`.
@@ -15,6 +16,7 @@ from ._literals import (
     LiteralError,
     checked_value,
     day_of,
+    escaped_text,
     format_value,
     parse_time,
     parse_value,
@@ -29,6 +31,7 @@ __all__ = [
     "WhereError",
     "checked_value",
     "day_of",
+    "escaped_text",
     "field_from_document",
     "field_to_document",
     "format_value",

@@ -18,9 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from structable.spi import Field, Value
-from structable.spi.text import format_value
+from structable.spi.text import escaped_text, format_value
 
-from .errors import escaped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,7 +164,7 @@ def _console(stream: BinaryIO) -> Iterator[Console]:
 
 def visible(text: str) -> str:
     """Return a text fit for a terminal: shortened, on one line, with control characters escaped."""
-    return escaped(text if len(text) <= _CELL_WIDTH else f"{text[: _CELL_WIDTH - 1]}…")
+    return escaped_text(text if len(text) <= _CELL_WIDTH else f"{text[: _CELL_WIDTH - 1]}…")
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from structable.spi import (
     TransactionConflictError,
     mask_url,
 )
+from structable.spi.text import escaped_text
 
 DEBUG_VARIABLE = "STRUCTABLE_DEBUG"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
@@ -150,12 +151,7 @@ def outcome_unknown(error: BaseException) -> bool:
 
 def one_line(message: str) -> str:
     """Return a message on one line, with control characters escaped."""
-    return escaped(" ".join(part.strip() for part in message.splitlines() if part.strip()))
-
-
-def escaped(text: str) -> str:
-    """Return a text with its control characters escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+    return escaped_text(" ".join(part.strip() for part in message.splitlines() if part.strip()))
 
 
 def masked(message: str, given: Iterable[str] = ()) -> str:

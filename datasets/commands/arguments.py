@@ -12,6 +12,7 @@ import typer
 
 from structable.datasets import SystemData
 from structable.spi import Storage, connect
+from structable.spi.text import escaped_text
 
 _URL_VARIABLE = "STRUCTABLE_URL"
 
@@ -56,8 +57,7 @@ def connected(url: str, **options: object) -> Storage:
 
 def one_line(text: str | None) -> str:
     """Return a text on one line, without control characters, or `-` if there is none."""
-    words = " ".join((text or "-").split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in words)
+    return escaped_text(" ".join((text or "-").split()))
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from structable.migrations.history import History
 from structable.migrations.migrator import Migrator
 from structable.migrations.throttle import Throttle
 from structable.spi import Storage, StorageUrl, connect
+from structable.spi.text import escaped_text
 
 from .display import fill_bar, plan_lines, status_lines
 
@@ -264,7 +265,7 @@ def answered() -> Iterator[None]:
 
 
 def _fail(error: Exception, code: int) -> None:
-    typer.echo(f"structable: {' '.join(str(error).split())}", err=True)
+    typer.echo(f"structable: {escaped_text(' '.join(str(error).split()))}", err=True)
     raise typer.Exit(code) from error
 
 
@@ -274,4 +275,5 @@ def _print_status(migrator: Migrator, form: Format) -> None:
 
 
 def _print(form: Format, document: object, text: str) -> None:
-    typer.echo(json.dumps(document) if form is Format.JSON else text)
+    shown = "\n".join(map(escaped_text, text.split("\n")))
+    typer.echo(json.dumps(document) if form is Format.JSON else shown)

@@ -91,15 +91,15 @@ def test_auto_and_check(structable: Command, url: str, scripts: Scripts) -> None
 def test_a_paused_revision(structable: Command, url: str, scripts: Scripts) -> None:
     module = scripts.function("""
     def fail(row):
-        raise ValueError("cannot be")
+        raise ValueError("cannot be\\x1b")
     """)
     scripts.add("bad", up=f'op.rewrite("runs", "{module}:fail")')
     failed = structable("migrate", "up", url, "--folder", scripts.path)
     assert failed.code == 1
-    assert "table 'runs', row ('app0', 0): ValueError: cannot be" in failed.err
+    assert "table 'runs', row ('app0', 0): ValueError: cannot be\\x1b" in failed.err
     shown = structable("migrate", "status", url, "--folder", scripts.path).out.splitlines()
     assert shown[0].startswith("0001 bad  PAUSED in FILLING 0 %")
-    assert shown[1] == "     table 'runs', row ('app0', 0): ValueError: cannot be"
+    assert shown[1] == "     table 'runs', row ('app0', 0): ValueError: cannot be\\x1b"
     sick = structable("doctor", url)
     assert sick.code == 1
     assert "problem  revision 1: bad is paused: table 'runs', row" in sick.out
