@@ -56,7 +56,7 @@ def measure(database: Database, scale: Scale) -> Iterator[Measurement]:
         SystemData.create(storage)
     options = f"-c search_path={database.raw.name}"
     numbers = count()
-    jobs = max(scale.samples // 40 // _WORKERS, 10)
+    jobs = max(scale.samples // 10 // _WORKERS, 10)
     with ProcessPoolExecutor(
         _WORKERS,
         multiprocessing.get_context("spawn"),

@@ -20,7 +20,6 @@ from rich.text import Text
 from structable.spi import Field, Value
 from structable.spi.text import escaped_text, format_value
 
-
 if TYPE_CHECKING:
     import pyarrow as pa
 

@@ -28,6 +28,8 @@ Result = TypeVar("Result")
 
 _CLAIMED = ("attempt", "claims", "worker", "until")
 """The fields besides the state that a claim changes."""
+_SPREAD = 1.0
+"""Seconds after a conflict in which each claim looks at one lane."""
 
 
 class TransactionRunner(Protocol):
@@ -44,6 +46,7 @@ class Queue:
         self.name = name
         self._run = run
         self._run_at_once = run_at_once
+        self._spread_until = 0.0  # by the monotonic clock
 
     def enqueue(
         self,
@@ -101,7 +104,8 @@ class Queue:
         """Give the worker the first due jobs of the queue, at most `limit`, and return them RUNNING, in their order.
 
         Jobs are ordered by priority, then by the time at which they are due. The order is exact except for concurrent
-        claims: after a conflict, a claim looks at fewer lanes, so that another conflict is less likely.
+        claims: for a second after a conflict, each claim of this object takes jobs of one random lane, unless that has
+        none, so that claims rarely conflict.
 
         Parameters
         ----------
@@ -117,15 +121,17 @@ class Queue:
         """
         check_names(worker=worker)
         check_limit(limit)
-        lanes = LANES
+        again = False
 
         def take(context: Context) -> list[Job]:
-            nonlocal lanes
-            now = context.now()
-            found = _first(context, self.name, random.sample(range(LANES), lanes), now, limit)
-            if not found and lanes < LANES:
-                found = _first(context, self.name, range(LANES), now, limit)
-            lanes = max(1, lanes // 4)  # two random halves of the lanes nearly always share one
+            nonlocal again
+            now, at = context.now(), context.job_beats.monotonic()
+            if again:
+                self._spread_until = at + _SPREAD
+            again = True
+            spread = at < self._spread_until
+            found = _first(context, self.name, (random.randrange(LANES),), now, limit) if spread else []
+            found = found or _first(context, self.name, range(LANES), now, limit)
             taken = [(job, _claimed(job, worker, now)) for job in found]
             if taken:
                 move_all(context, taken, _CLAIMED)

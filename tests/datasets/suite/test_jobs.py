@@ -21,6 +21,9 @@ from structable.datasets import (
     Session,
     SystemData,
 )
+from structable.datasets.system import queues
+from structable.datasets.system.context import Context
+from structable.datasets.system.job_moves import move_all
 from structable.spi import FieldSizeLimitError, Storage, TransactionConflictError
 from structable.spi.authors import MAX_ROW_SIZE
 from tests.datasets.conftest import Begin
@@ -241,6 +244,32 @@ class TestClaim:
             s.jobs.enqueue("q", "high", priority=1)
         assert [job.args for job in claimed(system, 1)] == ["high"]
         assert [job.args for job in claimed(system, 2)] == ["low"]
+
+    def test_order_after_a_conflict(
+        self, watching: SystemData, clock: Clock, ticks: Ticks, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """For a second after a conflict a claim looks at one lane, so it may leave out the first jobs."""
+
+        def enqueue(s: Session) -> None:
+            for number in range(64):
+                s.jobs.enqueue("q", number, due=clock.time + dt.timedelta(seconds=number - 64))
+
+        def meet_another(context: Context, moves: list[tuple[Job, Job]], changed: tuple[str, ...]) -> None:
+            monkeypatch.setattr(queues, "move_all", move_all)
+            assert [job.args for job in claimed(watching)] == [0]
+            move_all(context, moves, changed)
+
+        watching.run(enqueue)
+        monkeypatch.setattr(queues, "move_all", meet_another)
+        queue, left = watching.queue("q"), list(range(1, 64))
+        took_first = []
+        for _ in range(20):
+            (job,) = queue.claim("w", 1)
+            took_first.append(job.args == left[0])
+            left = [number for number in left if number != job.args]
+        assert not all(took_first)
+        ticks.tick(1)
+        assert [job.args for job in queue.claim("w", 5)] == left[:5]
 
     @pytest.mark.parametrize(("worker", "limit"), [("", 1), ("w", 0), ("w", 1001)])
     def test_arguments_out_of_their_range(self, system: SystemData, worker: str, limit: int) -> None:
